@@ -1,0 +1,144 @@
+"""What the plugin needs of a chat host, as a handful of verbs (habit 1).
+
+`compressor.py` speaks these for AstrBot; the tests' fake host speaks them from memory, and one
+contract test class holds both to the same behaviour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from .history import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A conversation as stored. `text` is the JSON of its history, None for SQL NULL."""
+
+    umo: str
+    cid: str
+    text: str | None
+    token_usage: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A chat model of the host: how to name it and what it can hold.
+
+    `window_tokens` and `max_output_tokens` are None where the host does not know them.
+    """
+
+    provider_id: str
+    model: str
+    window_tokens: int | None
+    max_output_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One request to the summary model (spec 2.6). No persona, no tools."""
+
+    system: str
+    user: str
+    max_tokens: int
+    timeout_seconds: float
+    extra_body: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReply:
+    """What came back. Token counts are None where the provider reported none.
+
+    `cut` is whether the reply stopped at its limit, by the provider's own word or, where it
+    gives none, by its output usage. `text` is the visible text; `tool_call` and `refusal` are
+    what the raw reply says.
+    """
+
+    text: str
+    role: str = "assistant"
+    cut: bool = False
+    tool_call: bool = False
+    refusal: bool = False
+    reasoning_only: bool = False
+    input_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class Model(Protocol):
+    """A summary model that can be asked."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """Name and limits."""
+        ...
+
+    async def ask(self, request: ModelRequest) -> ModelReply:
+        """Ask once.
+
+        Raises:
+            ContextTooLong: the provider says the request is over its window.
+            SummaryTimeout: no answer within `timeout_seconds`.
+            ProviderFailed: any other failure, with the provider's words.
+        """
+        ...
+
+
+class Host(Protocol):
+    """The chat host: histories, the session lock, token estimates."""
+
+    async def current_conversation(self, umo: str) -> str | None:
+        """The id of the session's current conversation; none is created."""
+        ...
+
+    async def read(self, cid: str) -> Row | None:
+        """The conversation's row as it is now, or None."""
+        ...
+
+    async def swap(self, cid: str, old_text: str | None, new_text: str) -> bool:
+        """Replace the history if it is still exactly `old_text`; token usage becomes 0.
+
+        One statement: true if it replaced, false if someone else wrote or the row is gone.
+        """
+        ...
+
+    def lock(self, umo: str) -> AbstractAsyncContextManager[None]:
+        """The lock a running turn of the session holds. Not re-entrant."""
+        ...
+
+    def count_tokens(self, message: Message) -> int:
+        """The host's estimate for one message; 0 for what it cannot read."""
+        ...
+
+    def count_text(self, text: str) -> int:
+        """The host's estimate for a text."""
+        ...
+
+    def canonical(self, message: Message) -> str:
+        """The message as the host would write it back, for equality (CASES: the round trip)."""
+        ...
+
+    async def summarize_builtin(
+        self, model: Model, messages: Sequence[Message], instruction: str
+    ) -> BuiltinResult:
+        """Run the host's own summary compressor over these messages (spec 2.9).
+
+        Raises:
+            Unchanged: it gave the messages back.
+            ProviderFailed: the provider's words, where they are known.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltinResult:
+    """The host compressor's summary, and which of the given messages it kept, by position."""
+
+    summary: str
+    kept: frozenset[int]
+    input_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
