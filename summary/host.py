@@ -6,7 +6,7 @@ contract test class holds both to the same behaviour.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -122,13 +122,18 @@ class Host(Protocol):
         ...
 
     async def summarize_builtin(
-        self, model: Model, messages: Sequence[Message], instruction: str
+        self,
+        model: Model,
+        messages: Sequence[Message],
+        instruction: str,
+        timeout_seconds: float,
+        extra_body: Mapping[str, Any] | None = None,
     ) -> BuiltinResult:
         """Run the host's own summary compressor over these messages (spec 2.9).
 
         Raises:
-            Unchanged: it gave the messages back.
-            ProviderFailed: the provider's words, where they are known.
+            Unchanged: it gave the messages back without asking the model.
+            SummaryFailed: what became of the request, as `Model.ask` and the reply say it.
         """
         ...
 

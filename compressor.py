@@ -1,0 +1,454 @@
+"""AstrBot's core as the rest of the plugin sees it; nothing else imports it (habit 1).
+
+Invariants: a history is read and replaced as the exact text of its row; a summary model is
+asked through a copy of its provider, so no setting of ours ever reaches the user's chat; a
+failure carries the provider's words and nothing that failed looks like a summary.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from astrbot.core import logger
+from astrbot.core.agent.context import token_counter
+from astrbot.core.agent.context.compressor import LLMSummaryCompressor
+from astrbot.core.agent.message import (
+    Message,
+    bind_checkpoint_messages,
+    dump_messages_with_checkpoints,
+)
+from astrbot.core.db.po import ConversationV2
+from astrbot.core.exceptions import EmptyModelOutputError
+from astrbot.core.provider.entities import LLMResponse
+from astrbot.core.utils.llm_metadata import LLM_METADATAS
+from astrbot.core.utils.session_lock import session_lock_manager
+from sqlalchemy import Text, bindparam, select, type_coerce, update
+
+from .summary.chain import (
+    ProviderChoice,
+    SkippedLevel,
+    core_compression_settings,
+    provider_chain,
+    provider_id_of,
+    resolve_provider,
+    session_provider,
+)
+from .summary.copies import alternating, sendable
+from .summary.errors import (
+    CompactError,
+    ContextTooLong,
+    CutSummary,
+    EmptySummary,
+    HostChanged,
+    ProviderFailed,
+    SummaryTimeout,
+    Unchanged,
+    UnusableSummary,
+)
+from .summary.history import Message as StoredMessage
+from .summary.history import canonical_json
+from .summary.host import BuiltinResult, Model, ModelInfo, ModelReply, ModelRequest, Row
+from .summary.refusals import is_too_long, one_line, wants_completion_tokens
+from .summary.tokens import Estimator
+from .summary.twin import WouldForgetError, twin_of
+from .summary.wire import (
+    MAX_COMPLETION_TOKENS,
+    Dialect,
+    RawFacts,
+    dialect_of,
+    limit_key,
+    provider_config,
+    read_raw,
+    request_body,
+)
+
+if TYPE_CHECKING:
+    from astrbot.core.provider.provider import Provider
+    from astrbot.core.star.context import Context
+
+__all__ = [
+    "AstrBotHost",
+    "AstrBotModel",
+    "Compactor",
+    "LLMSummaryCompressor",
+    "ProviderChoice",
+    "SkippedLevel",
+    "core_compression_settings",
+    "model_info",
+    "provider_chain",
+    "provider_id_of",
+    "resolve_provider",
+    "session_provider",
+]
+
+
+class Compactor:
+    """AstrBot's summary compressor that gives the original list back when it fails."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        keep_recent_ratio: float = 0.15,
+        instruction_text: str | None = None,
+    ) -> None:
+        self._inner = LLMSummaryCompressor(
+            provider=provider,
+            keep_recent_ratio=keep_recent_ratio,
+            instruction_text=instruction_text or None,
+        )
+        # It takes the text of an error reply for a summary.
+        self._inner.provider = _ErrorsRaised(provider)  # type: ignore[assignment]
+
+    async def __call__(self, messages: list[Message]) -> list[Message]:
+        """The compressed messages, or `messages` itself."""
+        try:
+            compressed = await self._inner(messages)
+        except Exception as exc:  # whatever a provider or another version's compressor raises
+            logger.warning("AstrBot's compressor failed: %s", exc)
+            return messages
+        return compressed or messages
+
+
+class _ErrorsRaised:
+    """A provider whose error replies are raised."""
+
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._provider, name)
+
+    async def text_chat(self, **kwargs: Any) -> LLMResponse:
+        response = await self._provider.text_chat(**kwargs)
+        if response.role == "err":
+            raise ProviderFailed(
+                provider=provider_id_of(self._provider), detail=response.completion_text
+            )
+        return response
+
+
+# --- the host
+
+
+class AstrBotHost:
+    """`summary.host.Host` spoken by AstrBot."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._tokens = _host_estimator()
+
+    async def current_conversation(self, umo: str) -> str | None:
+        """The id of the session's current conversation; none is created."""
+        manager = self._context.conversation_manager
+        return await manager.get_curr_conversation_id(umo) or None
+
+    async def read(self, cid: str) -> Row | None:
+        """The conversation's row as it is now, or None."""
+        table = _conversations()
+        query = select(
+            table.c.user_id, type_coerce(table.c.content, Text), table.c.token_usage
+        ).where(table.c.conversation_id == cid)
+        async with self._context.get_db().get_db() as session:
+            row = (await session.execute(query)).one_or_none()
+        return None if row is None else Row(row[0], cid, row[1], row[2] or 0)
+
+    async def swap(self, cid: str, old_text: str | None, new_text: str) -> bool:
+        """Replace the history if it is still exactly `old_text`; token usage becomes 0."""
+        table = _conversations()
+        content = type_coerce(table.c.content, Text)
+        # `updated_at` follows by the column's own rule, as with every write of the host.
+        statement = (
+            update(table)
+            .where(
+                table.c.conversation_id == cid,
+                content.is_(None) if old_text is None else content == old_text,
+            )
+            .values(content=bindparam("new_text", new_text, Text()), token_usage=0)
+        )
+        async with self._context.get_db().get_db() as session, session.begin():
+            result: Any = await session.execute(statement)
+        return bool(result.rowcount == 1)
+
+    def lock(self, umo: str) -> AbstractAsyncContextManager[None]:
+        """The lock a running turn of the session holds. Not re-entrant."""
+        return session_lock_manager.acquire_lock(umo)
+
+    def count_tokens(self, message: StoredMessage) -> int:
+        """The host's estimate for one message; a sane one for what it cannot load."""
+        return self._tokens.message(message)
+
+    def count_text(self, text: str) -> int:
+        """The host's estimate for a text."""
+        return self._tokens.text(text)
+
+    def canonical(self, message: StoredMessage) -> str:
+        """The message as the host would write it back; where it cannot load it, as it is."""
+        try:
+            dumped = dump_messages_with_checkpoints(bind_checkpoint_messages([dict(message)]))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            dumped = []
+        return canonical_json(dumped[0] if dumped else message)
+
+    async def summarize_builtin(
+        self,
+        model: Model,
+        messages: Sequence[StoredMessage],
+        instruction: str,
+        timeout_seconds: float,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> BuiltinResult:
+        """Run AstrBot's own compressor over copies of these messages."""
+        if not isinstance(model, AstrBotModel):
+            raise HostChanged(detail=f"{type(model).__name__} is no AstrBot model")
+        copies = [Message.model_validate(message) for message in sendable(messages)]
+        asked = _Asked(model, timeout_seconds, extra_body or {})
+        compressed = await Compactor(asked, 0.0, instruction)(copies)  # type: ignore[arg-type]
+        if asked.failure is not None:
+            raise asked.failure
+        if asked.reply is None or compressed is copies:
+            raise Unchanged(provider=model.info.provider_id)
+        kept_ids = {id(message) for message in compressed}
+        return BuiltinResult(
+            summary=asked.reply.text.strip(),
+            kept=frozenset(i for i, message in enumerate(copies) if id(message) in kept_ids),
+            input_tokens=asked.reply.input_tokens,
+            cached_tokens=asked.reply.cached_tokens,
+            output_tokens=asked.reply.output_tokens,
+        )
+
+
+def _conversations() -> Any:
+    return ConversationV2.__table__  # type: ignore[attr-defined]
+
+
+def _host_estimator() -> Estimator:
+    return Estimator(
+        emoji=getattr(token_counter, "EMOJI_TOKEN_ESTIMATE", 0.0),
+        emoji_pattern=getattr(token_counter, "EMOJI_PATTERN", None),
+        image=token_counter.IMAGE_TOKEN_ESTIMATE,
+        audio=token_counter.AUDIO_TOKEN_ESTIMATE,
+    )
+
+
+class _Asked:
+    """The provider handed to AstrBot's compressor, which logs failures instead of raising them."""
+
+    def __init__(
+        self, model: AstrBotModel, timeout_seconds: float, extra_body: Mapping[str, Any]
+    ) -> None:
+        self._model = model
+        self._timeout_seconds = timeout_seconds
+        self._extra_body = extra_body
+        self.provider_config = model.provider.provider_config
+        self.reply: ModelReply | None = None
+        self.failure: CompactError | None = None
+
+    async def text_chat(self, contexts: Sequence[Mapping[str, Any]], **_: object) -> LLMResponse:
+        try:
+            reply = await self._model.send(
+                alternating(contexts),
+                max_tokens=self._model.info.max_output_tokens,
+                timeout_seconds=self._timeout_seconds,
+                extra_body=self._extra_body,
+            )
+            _check_usable(reply, self._model.info.provider_id)
+        except CompactError as exc:
+            self.failure = exc
+            raise
+        self.reply = reply
+        return LLMResponse("assistant", completion_text=reply.text)
+
+
+def _check_usable(reply: ModelReply, provider_id: str) -> None:
+    if reply.tool_call:
+        raise UnusableSummary(provider=provider_id, detail="a tool call")
+    if reply.refusal:
+        raise UnusableSummary(provider=provider_id, detail=one_line(reply.text) or "a refusal")
+    if reply.cut or reply.reasoning_only:
+        raise CutSummary(provider=provider_id)
+    if not reply.text.strip():
+        raise EmptySummary(provider=provider_id)
+
+
+# --- the model
+
+# Providers whose server wants the newer key. Kept by object: a reloaded provider is asked anew.
+_wants_newer_key: WeakSet[Provider] = WeakSet()
+
+
+class AstrBotModel:
+    """`summary.host.Model` spoken by one of AstrBot's chat providers."""
+
+    def __init__(self, provider: Provider, info: ModelInfo) -> None:
+        self.provider = provider
+        self.dialect = dialect_of(cls.__name__ for cls in type(provider).__mro__)
+        self._info = info
+
+    @property
+    def info(self) -> ModelInfo:
+        """Name and limits."""
+        return self._info
+
+    async def ask(self, request: ModelRequest) -> ModelReply:
+        """Ask once (see `Model.ask`)."""
+        contexts = [{"role": "user", "content": request.user}]
+        if request.system:
+            contexts.insert(0, {"role": "system", "content": request.system})
+        return await self.send(
+            contexts,
+            max_tokens=request.max_tokens,
+            timeout_seconds=request.timeout_seconds,
+            extra_body=request.extra_body,
+        )
+
+    async def send(
+        self,
+        contexts: list[dict[str, Any]],
+        *,
+        max_tokens: int | None,
+        timeout_seconds: float,
+        extra_body: Mapping[str, Any],
+    ) -> ModelReply:
+        """Send one request, twice only if the server wants the limit under its newer key."""
+        try:
+            return await self._send(contexts, max_tokens, timeout_seconds, extra_body)
+        except ProviderFailed as exc:
+            # Remembered before the second request, so there is no third.
+            if self._switched_key(exc):
+                return await self._send(contexts, max_tokens, timeout_seconds, extra_body)
+            raise
+
+    def _switched_key(self, failure: ProviderFailed) -> bool:
+        cause = failure.__cause__
+        words = str(cause or failure.fields["detail"])
+        if (
+            self.dialect is not Dialect.OPENAI
+            or self.provider in _wants_newer_key
+            or not wants_completion_tokens(_status(cause), words)
+        ):
+            return False
+        _wants_newer_key.add(self.provider)
+        return True
+
+    async def _send(
+        self,
+        contexts: list[dict[str, Any]],
+        max_tokens: int | None,
+        timeout_seconds: float,
+        extra_body: Mapping[str, Any],
+    ) -> ModelReply:
+        config = self._config(max_tokens, extra_body)
+        async with twin_of(
+            self.provider, self.dialect, config, max_tokens, timeout_seconds
+        ) as twin:
+            kwargs: dict[str, Any] = {}
+            if "request_max_retries" in inspect.signature(twin.provider.text_chat).parameters:
+                kwargs["request_max_retries"] = 1
+            response: LLMResponse | None = None
+            with self._failures_mapped(timeout_seconds):
+                try:
+                    async with asyncio.timeout(timeout_seconds):
+                        response = await twin.provider.text_chat(contexts=contexts, **kwargs)
+                except EmptyModelOutputError:
+                    # The limit was spent before the first visible word, or there was none.
+                    return _reply(None, read_raw(twin.raw), max_tokens)
+                if response is None or response.role == "err":
+                    raise _ReplyError(response.completion_text if response else "no reply")
+            raw = twin.raw if twin.raw is not None else response.raw_completion
+            return _reply(response, read_raw(raw), max_tokens)
+
+    def _config(self, max_tokens: int | None, extra_body: Mapping[str, Any]) -> dict[str, Any]:
+        own_config = getattr(self.provider, "provider_config", {})
+        own_body = own_config.get("custom_extra_body")
+        own_body = own_body if isinstance(own_body, dict) else {}
+        key = limit_key(self.dialect, own_body, extra_body)
+        if self.provider in _wants_newer_key:
+            key = MAX_COMPLETION_TOKENS
+        limit = (key, max_tokens) if max_tokens is not None else None
+        body = request_body(self.dialect, own_body, extra_body, limit)
+        return provider_config(self.dialect, own_config, self.provider.get_model(), body)
+
+    @contextmanager
+    def _failures_mapped(self, timeout_seconds: float) -> Iterator[None]:
+        """Every failure as one of ours; a cancellation passes."""
+        provider_id = self._info.provider_id
+        try:
+            yield
+        except CompactError:
+            raise
+        except Exception as exc:  # a provider raises whatever its SDK or its author likes
+            # `pop_record` is called while the refusal is being handled.
+            cause = exc.__context__ or exc if isinstance(exc, WouldForgetError) else exc
+            words = self._without_keys(str(cause) or type(cause).__name__)
+            if isinstance(cause, TimeoutError) or "Timeout" in type(cause).__name__:
+                raise SummaryTimeout(provider=provider_id, seconds=timeout_seconds) from cause
+            failure = ProviderFailed
+            if isinstance(exc, WouldForgetError) or is_too_long(_status(cause), words):
+                failure = ContextTooLong
+            raise failure(provider=provider_id, detail=one_line(words)) from cause
+
+    def _without_keys(self, words: str) -> str:
+        for key in self.provider.get_keys():
+            if isinstance(key, str) and len(key) > 7:
+                words = words.replace(key, "***")
+        return words
+
+
+class _ReplyError(Exception):
+    """A reply whose text is an error."""
+
+
+def _status(error: BaseException | None) -> int | None:
+    for name in ("status_code", "code", "status"):
+        value = getattr(error, name, None)
+        if isinstance(value, int):
+            return value
+    return None
+
+
+def _reply(response: LLMResponse | None, facts: RawFacts, max_tokens: int | None) -> ModelReply:
+    usage = response.usage if response is not None else None
+    text = facts.text or (response.completion_text if response is not None else "") or ""
+    called = bool(response is not None and response.tools_call_name)
+    tool_call = facts.tool_call or called
+    input_tokens = facts.input_tokens or (usage.input if usage else 0) or None
+    cached_tokens = facts.cached_tokens or (usage.input_cached if usage else 0)
+    output_tokens = facts.output_tokens or (usage.output if usage else 0) or None
+    at_limit = max_tokens is not None and (output_tokens or 0) >= max_tokens
+    wordless = response is None and not (tool_call or facts.refusal)
+    return ModelReply(
+        text=text,
+        role=response.role if response is not None else "assistant",
+        cut=facts.cut or wordless or (not facts.ended and at_limit),
+        tool_call=tool_call,
+        refusal=facts.refusal,
+        reasoning_only=bool(
+            response is not None and response.reasoning_content and not text.strip()
+        ),
+        input_tokens=input_tokens,
+        cached_tokens=min(cached_tokens, input_tokens) if input_tokens else None,
+        output_tokens=output_tokens,
+    )
+
+
+def model_info(context: Context, umo: str, provider: Provider) -> ModelInfo:
+    """Name and limits of a provider's model, as AstrBot itself works them out."""
+    model = provider.get_model()
+    limits: Mapping[str, Any] = (LLM_METADATAS.get(model) or {}).get("limit") or {}
+    configured = getattr(provider, "provider_config", {}).get("max_context_tokens")
+    fallback = core_compression_settings(context, umo).fallback_window_tokens
+    return ModelInfo(
+        provider_id=provider_id_of(provider),
+        model=model,
+        window_tokens=_positive(configured) or _positive(limits.get("context")) or fallback,
+        max_output_tokens=_positive(limits.get("output")),
+    )
+
+
+def _positive(value: object) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
