@@ -42,13 +42,10 @@ from .summary.copies import alternating, sendable
 from .summary.errors import (
     CompactError,
     ContextTooLong,
-    CutSummary,
-    EmptySummary,
     HostChanged,
     ProviderFailed,
     SummaryTimeout,
     Unchanged,
-    UnusableSummary,
 )
 from .summary.history import Message as StoredMessage
 from .summary.history import canonical_json
@@ -60,6 +57,7 @@ from .summary.wire import (
     MAX_COMPLETION_TOKENS,
     Dialect,
     RawFacts,
+    check_usable,
     dialect_of,
     limit_key,
     provider_config,
@@ -256,23 +254,12 @@ class _Asked:
                 timeout_seconds=self._timeout_seconds,
                 extra_body=self._extra_body,
             )
-            _check_usable(reply, self._model.info.provider_id)
+            check_usable(reply, self._model.info.provider_id)
         except CompactError as exc:
             self.failure = exc
             raise
         self.reply = reply
         return LLMResponse("assistant", completion_text=reply.text)
-
-
-def _check_usable(reply: ModelReply, provider_id: str) -> None:
-    if reply.tool_call:
-        raise UnusableSummary(provider=provider_id, detail="a tool call")
-    if reply.refusal:
-        raise UnusableSummary(provider=provider_id, detail=one_line(reply.text) or "a refusal")
-    if reply.cut or reply.reasoning_only:
-        raise CutSummary(provider=provider_id)
-    if not reply.text.strip():
-        raise EmptySummary(provider=provider_id)
 
 
 # --- the model

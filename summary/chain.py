@@ -108,5 +108,5 @@ def _reason(context: Any, provider_id: str, provider: object) -> Reason:
     configs = getattr(getattr(context, "provider_manager", None), "providers_config", None)
     for config in configs if isinstance(configs, list) else ():
         if isinstance(config, dict) and config.get("id") == provider_id:
-            return "missing" if config.get("enable") else "disabled"
+            return "missing" if config.get("enable", True) else "disabled"
     return "missing"

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from .errors import CutSummary, EmptySummary, UnusableSummary
+from .host import ModelReply
+from .refusals import one_line
+
 
 class Dialect(Enum):
     """The API a provider speaks."""
@@ -199,6 +203,25 @@ def _read_gemini(raw: object) -> RawFacts:
         cached_tokens=_count(usage, "cached_content_token_count"),
         output_tokens=_count(usage, "candidates_token_count"),
     )
+
+
+def check_usable(reply: ModelReply, provider_id: str) -> None:
+    """Refuse a reply that is no text of its own.
+
+    Raises:
+        UnusableSummary: a tool call or a refusal.
+        CutSummary: cut at the limit, or spent on reasoning.
+        EmptySummary: no text.
+
+    """
+    if reply.tool_call:
+        raise UnusableSummary(provider=provider_id, detail="a tool call")
+    if reply.refusal:
+        raise UnusableSummary(provider=provider_id, detail=one_line(reply.text) or "a refusal")
+    if reply.cut or reply.reasoning_only:
+        raise CutSummary(provider=provider_id)
+    if not reply.text.strip():
+        raise EmptySummary(provider=provider_id)
 
 
 def _get(value: object, name: str) -> Any:
