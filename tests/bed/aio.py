@@ -9,9 +9,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
-
-T = TypeVar("T")
+from typing import Any
 
 
 class LoopThread:
@@ -26,7 +24,7 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
-    def run(self, work: Coroutine[Any, Any, T], timeout_seconds: float = 30) -> T:
+    def run[T](self, work: Coroutine[Any, Any, T], timeout_seconds: float = 30) -> T:
         """Run a coroutine on the loop and wait for its value."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout_seconds)
 
@@ -45,8 +43,11 @@ class LoopThread:
         await self.loop.shutdown_asyncgens()
 
 
-def wait_for(
-    probe: Callable[[], T | None], what: str, timeout_seconds: float = 20, every_seconds: float = 0.02
+def wait_for[T](
+    probe: Callable[[], T | None],
+    what: str,
+    timeout_seconds: float = 20,
+    every_seconds: float = 0.02,
 ) -> T:
     """Ask until the answer is true; for facts of another process, which sends no event.
 

@@ -40,6 +40,16 @@ _RUN = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "from astrbot.cli.__main__ import cli; cli(prog_name='astrbot')"
 )
+# The host's compression settings: names from 4.28.0 on, and what they were before.
+_OLD_COMPRESSION = {
+    "max_turns": "max_context_length",
+    "trim_turns": "dequeue_context_length",
+    "overflow_strategy": "context_limit_reached_strategy",
+    "instruction": "llm_compress_instruction",
+    "keep_recent_ratio": "llm_compress_keep_recent_ratio",
+    "provider_id": "llm_compress_provider_id",
+    "fallback_max_tokens": "fallback_max_context_tokens",
+}
 _NOT_FOR_USERS = {"tests", "tools", ".ci", ".git"}
 
 
@@ -118,6 +128,7 @@ class Bot:
         host: which AstrBot (`find_host`).
         plugin_config: keys of our plugin's config file; the rest is the schema's default.
         config: laid over `cmd_config.json` (deep).
+        compression: the host's own settings by their new names (`max_turns`, `provider_id`, …).
         providers: chat models besides the default `bed` (whose window is `window_tokens`).
         admins: user ids that are admins besides the web chat's.
         onebot: whether to open the OneBot adapter (`onebot_port`, platform id `qq`).
@@ -133,6 +144,7 @@ class Bot:
         *,
         plugin_config: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
+        compression: Mapping[str, Any] | None = None,
         window_tokens: int | None = WINDOW_TOKENS,
         providers: Sequence[Provider] = (),
         admins: Sequence[str] = (),
@@ -154,7 +166,8 @@ class Bot:
         if plugin_dir is not None:
             self._plugins[plugin_name] = plugin_dir
         all_providers = [Provider(CHAT_PROVIDER, window_tokens), *providers]
-        self._lay_out(all_providers, [USERNAME, *admins], config or {})
+        core = self._core_config(all_providers, [USERNAME, *admins], compression or {})
+        self._lay_out(merged(core, config or {}))
         if plugin_config is not None:
             self.write_plugin_config(plugin_config)
 
@@ -266,9 +279,7 @@ class Bot:
 
     def wait_log(self, text: str, count: int = 1, timeout_seconds: float = 20) -> None:
         """Wait until the log holds a text so many times."""
-        wait_for(
-            lambda: self.log().count(text) >= count, f"{text!r} in the log", timeout_seconds
-        )
+        wait_for(lambda: self.log().count(text) >= count, f"{text!r} in the log", timeout_seconds)
 
     def leftovers(self) -> list[str]:
         """Log lines about tasks and exceptions nobody took care of."""
@@ -336,10 +347,10 @@ class Bot:
             raise LookupError(f"no conversation {cid} in {umo}")
         return rows[0]
 
-    def wait_row(
-        self, umo: str, fits: Callable[[Row], bool], timeout_seconds: float = 20
-    ) -> Row:
-        """Wait until the session's current conversation fits; on QQ a turn is saved after its reply.
+    def wait_row(self, umo: str, fits: Callable[[Row], bool], timeout_seconds: float = 20) -> Row:
+        """Wait until the session's current conversation fits.
+
+        On QQ a turn is saved after its reply was sent.
 
         Raises:
             TimeoutError: it never did; shows the row.
@@ -477,13 +488,10 @@ class Bot:
 
     # -- inside --------------------------------------------------------------------------
 
-    def _lay_out(
-        self, providers: Sequence[Provider], admins: list[str], config: Mapping[str, Any]
-    ) -> None:
+    def _lay_out(self, core: Mapping[str, Any]) -> None:
         (self.folder / "home").mkdir(parents=True)
         (self.folder / ".astrbot").touch()
         (self.data / "config").mkdir(parents=True)
-        core = merged(self._core_config(providers, admins), config)
         (self.data / "cmd_config.json").write_text(json.dumps(core, indent=2), "utf-8-sig")
         self._lay_out_dashboard()
         for name, source in self._plugins.items():
@@ -501,7 +509,12 @@ class Bot:
             (assets / "version").write_text(f"v{self.host.version}")
             (assets.parent / "index.html").write_text("<!doctype html><title>no WebUI</title>")
 
-    def _core_config(self, providers: Sequence[Provider], admins: list[str]) -> dict[str, Any]:
+    def _core_config(
+        self,
+        providers: Sequence[Provider],
+        admins: list[str],
+        compression: Mapping[str, Any],
+    ) -> dict[str, Any]:
         platforms = []
         if self.onebot_port is not None:
             platforms.append(
@@ -517,11 +530,19 @@ class Bot:
         return {
             "provider_sources": [self._source(provider) for provider in providers],
             "provider": [self._provider(provider) for provider in providers],
-            "provider_settings": {"default_provider_id": providers[0].id},
             "platform": platforms,
             "admins_id": admins,
             "log_level": "DEBUG",
-        }
+        } | self._agent_config(providers[0].id, compression)
+
+    def _agent_config(self, provider_id: str, compression: Mapping[str, Any]) -> dict[str, Any]:
+        """Default model and compression settings, in the names of this version."""
+        if self.host.release >= (4, 28):
+            # Of five tries the last comes after 15 s; one is enough for a scripted failure.
+            model = {"provider_id": provider_id, "request_max_retries": 1}
+            return {"agent_runner": {"config": {"model": model, "compression": dict(compression)}}}
+        old = {_OLD_COMPRESSION[key]: value for key, value in compression.items()}
+        return {"provider_settings": {"default_provider_id": provider_id, **old}}
 
     def _source(self, provider: Provider) -> dict[str, Any]:
         source = {

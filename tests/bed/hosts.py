@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # The newest is the one the tests themselves run in; the others have a folder of their own.
 NEWEST = "newest"
-HOSTS = (NEWEST, "4.28.1", "4.25.3")
+_OLDER = re.findall(r"(?m)^astrbot==(\S+)$", (ROOT / "requirements-hosts.txt").read_text())
+HOSTS = (NEWEST, *_OLDER)
 
 
 @dataclass(frozen=True)

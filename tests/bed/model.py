@@ -87,7 +87,10 @@ class Gate:
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer, right or wrong. `usage` "auto": as the model's `usage` says; None: not reported."""
+    """One answer, right or wrong.
+
+    `usage`: "auto" as the model's own `usage` says, None not reported.
+    """
 
     text: str | None = ""
     finish_reason: str = "stop"
@@ -137,7 +140,8 @@ def refuse_parameter(name: str, instead: str) -> Reply:
     """The 400 of a server that wants another parameter."""
     return fail(
         400,
-        f"Unsupported parameter: '{name}' is not supported with this model. Use '{instead}' instead.",
+        f"Unsupported parameter: '{name}' is not supported with this model. "
+        f"Use '{instead}' instead.",
         "unsupported_parameter",
     )
 

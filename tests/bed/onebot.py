@@ -185,9 +185,7 @@ class OneBot:
             data = {"group_id": params.get("group_id"), "group_name": "bed", "member_count": 3}
         elif action == "get_group_member_list":
             data = [_member(person) for person in self.people.values()]
-        await self._send(
-            {"status": "ok", "retcode": 0, "data": data, "echo": request.get("echo")}
-        )
+        await self._send({"status": "ok", "retcode": 0, "data": data, "echo": request.get("echo")})
 
     def _keep(self, params: dict[str, Any]) -> None:
         group, user = params.get("group_id"), params.get("user_id")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 Message = Mapping[str, Any]
@@ -87,7 +88,7 @@ def _role_faults(messages: Sequence[Message]) -> Iterator[str]:
         yield f"the first message that is not the system's is of role {dialog[0][1]}"
     if dialog[-1][1] == "assistant":
         yield "the last message is the assistant's"
-    for (_, before), (position, role) in zip(dialog, dialog[1:], strict=False):
+    for (_, before), (position, role) in pairwise(dialog):
         if role == before and role != "tool":
             yield f"message {position}: a second {role} message in a row"
 

@@ -67,7 +67,9 @@ def test_the_message_s_provider_is_the_one_asked(bot: Bot, chat: WebChat) -> Non
     assert bot.model.chats[-1].model == "small-model"
 
 
-@pytest.mark.parametrize("fault", [fail(500), context_too_long(), drop()], ids=str)
+@pytest.mark.parametrize(
+    "fault", [fail(500), context_too_long(), drop()], ids=["500", "too long", "dropped"]
+)
 def test_a_fault_of_the_model_ends_the_turn(bot: Bot, chat: WebChat, fault: object) -> None:
     bot.model.rule(lambda request: request.kind == "chat", fault)
 

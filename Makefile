@@ -1,0 +1,44 @@
+# Everything runs in environments that `tools/bootstrap.py` makes beside the sources.
+PYTHON := .venv/bin/python
+TEST_ARGS ?=
+
+.PHONY: help check lint test demo bench setup upgrade clean
+
+help:
+	@echo "make check    lint, types and unit tests, in seconds"
+	@echo "make test     everything, on real AstrBots of three versions"
+	@echo "make demo     a conversation grows, is compacted, and the bot still knows (KEEP=1: stays up)"
+	@echo "make bench    what the plugin costs on large histories"
+	@echo "make upgrade  make the environments anew, with the newest AstrBot"
+	@echo "make clean    remove environments and caches"
+
+check: .venv/made-from lint
+	$(PYTHON) -m pytest tests/unit -q $(TEST_ARGS)
+
+lint: .venv/made-from
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy --strict summary
+
+test: setup lint
+	$(PYTHON) -m pytest -n 2 --dist worksteal $(TEST_ARGS)
+
+demo: .venv/made-from
+	$(PYTHON) tools/demo.py
+
+bench: .venv/made-from
+	$(PYTHON) tools/bench.py
+
+setup:
+	python3 tools/bootstrap.py
+
+.venv/made-from: requirements-dev.txt
+	python3 tools/bootstrap.py newest
+
+upgrade:
+	rm -rf .venv .venv-*
+	python3 tools/bootstrap.py
+
+clean:
+	rm -rf .venv .venv-* .mypy_cache .pytest_cache .ruff_cache .hypothesis build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
