@@ -226,14 +226,9 @@ def is_title(request: Request) -> bool:
 
 
 def is_summary(request: Request) -> bool:
-    """A request of either engine for a summary of a conversation."""
-    if "Generate a summary of our previous conversation history." in request.last:
-        return True
-    # The structured engine names its sections to the model; no chat has all of a pair.
-    pairs = (("最近在聊什么", "关键原话要点"), ("目标", "做过的决定"))
-    pairs += (("Recent topics", "Key words"), ("Goal", "Decisions"))
-    asked = request.system + "\n" + request.last
-    return not request.tool_names and any(all(word in asked for word in pair) for pair in pairs)
+    """A request for a summary of a conversation: our structured engine's, or the host's own."""
+    ours = request.system.startswith("# Conversation summary task")
+    return ours or "Generate a summary of our previous conversation history." in request.last
 
 
 def recall_or_note(request: Request) -> Reply:
@@ -252,22 +247,14 @@ def recall_or_note(request: Request) -> Reply:
 
 
 def carry_marks(request: Request) -> Reply:
-    """The default summary: the sections asked for, holding every mark of the request."""
-    asked = request.system + "\n" + request.last
-    sections = (
-        ("最近在聊什么", "谁有问题没回应", "关键原话要点"),
-        ("目标", "做过的决定", "改过的文件", "未完成的事"),
-        ("Recent topics", "Unanswered", "Key words"),
-        ("Goal", "Decisions", "Changed files", "Unfinished"),
-    )
-    headings = next((names for names in sections if all(name in asked for name in names)), ())
+    """The default summary: the sections asked for, the first holding every mark of the request."""
     marks = " ".join(dict.fromkeys(MARK.findall(request.text))) or "nothing marked"
+    headings = re.findall(r"(?m)^## .+$", request.system)
     if not headings:
         return say(f"Summary of what was said: {marks}")
-    retain = {"【保留原文】": "【保留原文】无", "[Keep verbatim]": "[Keep verbatim] none"}
-    first = [line for heading, line in retain.items() if heading in asked][:1]
-    body = [f"## {name}\n{marks if name == headings[0] else '无'}" for name in headings]
-    return say("\n".join([*first, *body]))
+    picks = [f"{name} none" for name in ("【保留原文】", "[Keep verbatim]") if name in request.system]
+    sections = [f"{headings[0]}\n{marks}", *(f"{heading}\n无" for heading in headings[1:])]
+    return say("\n".join([*picks, *sections]))
 
 
 @dataclass(eq=False)
