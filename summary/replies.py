@@ -1,0 +1,278 @@
+"""Whole replies, built from plain values (spec 5).
+
+Pure: a caller fills in what it knows and sends the text; every number shown is one it gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from .chain import ProviderChoice, SkippedLevel, provider_id_of
+from .errors import CompactError
+from .plan import Skip
+from .texts import COMMAND, SENTENCES, say
+from .wording import cut, one_line, percent_saved, visible
+
+_SEPARATOR = " · "
+_LONGEST_QUERY_CHARS = 80
+_LONGEST_SPEAKER_CHARS = 40
+_LONGEST_HIT_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class DoneFacts:
+    """A compaction that was done. Messages are shown counts; `template` None: none was used."""
+
+    before_messages: int
+    after_messages: int
+    before_tokens: int
+    after_tokens: int
+    provider: str
+    template: str | None
+    kept_messages: int
+    requests: int
+    number: int
+    summary: str | None = None
+    max_chars: int = 800
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewFacts:
+    """What a run would do. `template` is None with the builtin engine, as are the budgets."""
+
+    before_messages: int
+    kept_messages: int
+    archived_messages: int
+    before_tokens: int
+    after_tokens: int
+    template: str | None
+    budget_tokens: int | None
+    retain_tokens: int | None
+    requests: int
+    trimmed_messages: int = 0
+    focus: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """A compaction as status and history show it."""
+
+    number: int
+    trigger: str
+    before_messages: int
+    after_messages: int
+    before_tokens: int
+    after_tokens: int
+    when: datetime
+    undone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SearchHit:
+    """An archived message that was found. `number` is None before a compaction covers it."""
+
+    number: int | None
+    when: datetime | None
+    speaker: str
+    text: str
+
+
+def start_reply(language: str, requests: int) -> str:
+    """The line before the first model call."""
+    return say(language, "start.requests" if requests > 1 else "start", requests=requests)
+
+
+def done_reply(language: str, facts: DoneFacts, command: str = COMMAND) -> str:
+    """The block after a compaction."""
+    details = [
+        say(
+            language,
+            "done.tokens",
+            before=facts.before_tokens,
+            after=facts.after_tokens,
+            percent=percent_saved(facts.before_tokens, facts.after_tokens),
+        ),
+        say(language, f"template.{facts.template}") if facts.template else "",
+        say(language, "done.kept", kept=facts.kept_messages),
+        say(language, "done.requests", requests=facts.requests),
+        f"#{facts.number}",
+    ]
+    lines = [
+        say(
+            language,
+            "done",
+            before=facts.before_messages,
+            after=facts.after_messages,
+            provider=one_line(facts.provider),
+        ),
+        _SEPARATOR.join(filter(None, details)),
+    ]
+    if facts.summary is not None:
+        lines += [say(language, "done.summary"), cut(facts.summary.strip(), facts.max_chars)]
+    lines.append(say(language, "done.undo", command=command))
+    return "\n".join(lines)
+
+
+def notice(language: str, facts: DoneFacts) -> str:
+    """The one line in the chat after an automatic compaction."""
+    return say(
+        language,
+        "notice",
+        before=facts.before_messages,
+        after=facts.after_messages,
+        before_tokens=facts.before_tokens,
+        after_tokens=facts.after_tokens,
+    )
+
+
+def skip_reply(language: str, skip: Skip, command: str = COMMAND) -> str:
+    """Why there is nothing to do, with the numbers."""
+    return say(
+        language,
+        f"skip.{skip.reason.value}",
+        messages=skip.messages,
+        min_messages=skip.min_messages,
+        tokens=skip.tokens,
+        command=command,
+    )
+
+
+def error_reply(language: str, error: CompactError, command: str = COMMAND) -> str:
+    """Why a compaction was not done. Words of a provider are shortened to one line."""
+    fields = {
+        name: one_line(value) if isinstance(value, str) else value
+        for name, value in error.fields.items()
+    }
+    return say(language, error.key, **{"command": command, **fields}).rstrip(" :：")
+
+
+def skipped_lines(language: str, choice: ProviderChoice) -> list[str]:
+    """A line for each level of the provider chain that was skipped; the last says what came."""
+    lines = [_skipped(language, level) for level in choice.skipped]
+    if lines and choice.provider is not None:
+        used = one_line(provider_id_of(choice.provider))
+        lines[-1] += say(language, "provider.instead", provider=used)
+    elif lines:
+        lines[-1] += say(language, "provider.none_left")
+    return lines
+
+
+def provider_line(language: str, choice: ProviderChoice) -> str:
+    """The model that would be used, and the level that names it."""
+    if choice.provider is None:
+        return say(language, "provider.none")
+    used = one_line(provider_id_of(choice.provider))
+    level = say(language, f"level.{choice.level}")
+    return say(language, "provider.chosen", provider=used, level=level)
+
+
+def engine_line(language: str, template: str | None) -> str:
+    """The template, or that the builtin engine has none."""
+    return say(language, f"template.{template}" if template else "engine.builtin")
+
+
+def preview_reply(language: str, facts: PreviewFacts, choice: ProviderChoice) -> str:
+    """The plan of a run."""
+    lines = [
+        say(language, "preview.title"),
+        say(
+            language,
+            "preview.messages",
+            before=facts.before_messages,
+            archived=facts.archived_messages,
+            kept=facts.kept_messages,
+        ),
+    ]
+    if facts.trimmed_messages:
+        lines.append(say(language, "preview.trimmed", trimmed=facts.trimmed_messages))
+    lines.append(
+        say(language, "preview.tokens", before=facts.before_tokens, after=facts.after_tokens)
+    )
+    lines.append(engine_line(language, facts.template))
+    if facts.budget_tokens is not None:
+        budget, retain = facts.budget_tokens, facts.retain_tokens
+        requests = facts.requests
+        lines.append(
+            say(language, "preview.budget", budget=budget, retain=retain, requests=requests)
+        )
+    lines.append(provider_line(language, choice))
+    if facts.focus:
+        lines.append(say(language, "preview.focus", focus=one_line(facts.focus)))
+    return "\n".join([*lines, *skipped_lines(language, choice)])
+
+
+def show_reply(language: str, number: int, when: datetime, summary: str) -> str:
+    """A summary in full."""
+    title = say(language, "show.title", number=str(number), when=_clock(when))
+    return f"{title}\n{visible(summary)}"
+
+
+def history_reply(language: str, rows: Sequence[Compacted], older: int = 0) -> str:
+    """The compactions of a conversation, newest first; `older` more are not listed."""
+    if not rows:
+        return say(language, "history.none")
+    lines = [say(language, "history.title")]
+    for row in rows:
+        trimmed = row.trigger == "host_trim"
+        text = compacted_text(language, "history.trimmed_row" if trimmed else "history.row", row)
+        lines.append(text + (say(language, "history.undone") if row.undone else ""))
+    if older:
+        lines.append(say(language, "history.older", older=older))
+    return "\n".join(lines)
+
+
+def search_reply(
+    language: str, query: str, hits: Sequence[SearchHit], *, more: bool = False
+) -> str:
+    """Archived messages that were found; `more` if there are others."""
+    shown = one_line(query, _LONGEST_QUERY_CHARS)
+    if not hits:
+        return say(language, "search.none", query=shown)
+    title = "search.title_first" if more else "search.title"
+    lines = [say(language, title, query=shown, hits=len(hits))]
+    for hit in hits:
+        about = " ".join(
+            filter(
+                None,
+                [f"#{hit.number}", _clock(hit.when), one_line(hit.speaker, _LONGEST_SPEAKER_CHARS)],
+            )
+        )
+        lines.append(f"{about}: {one_line(hit.text, _LONGEST_HIT_CHARS)}")
+    return "\n".join(lines)
+
+
+def compacted_text(language: str, key: str, row: Compacted, **more: object) -> str:
+    """A sentence about a compaction; `more` are fields it has besides the compaction's."""
+    fields: Mapping[str, object] = {
+        "number": str(row.number),
+        "when": _clock(row.when),
+        "trigger": _trigger(language, row.trigger),
+        "before": row.before_messages,
+        "after": row.after_messages,
+        "before_tokens": row.before_tokens,
+        "after_tokens": row.after_tokens,
+        **more,
+    }
+    return say(language, key, **fields)
+
+
+def _skipped(language: str, skipped: SkippedLevel) -> str:
+    return say(
+        language,
+        "provider.skipped" if skipped.provider_id else "provider.skipped_unnamed",
+        provider=one_line(skipped.provider_id),
+        level=say(language, f"level.{skipped.level}"),
+        why=say(language, f"provider.{skipped.reason}"),
+    )
+
+
+def _trigger(language: str, trigger: str) -> str:
+    # A later version may have stored a trigger that this one does not know.
+    key = f"trigger.{trigger}"
+    return say(language, key) if key in SENTENCES else one_line(trigger, _LONGEST_SPEAKER_CHARS)
+
+
+def _clock(when: datetime | None) -> str:
+    return when.strftime("%Y-%m-%d %H:%M") if when is not None else ""
