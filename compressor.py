@@ -25,6 +25,8 @@ from astrbot.core.agent.message import (
 from astrbot.core.db.po import ConversationV2
 from astrbot.core.exceptions import EmptyModelOutputError
 from astrbot.core.provider.entities import LLMResponse
+from astrbot.core.star.star_handler import StarHandlerMetadata, star_handlers_registry
+from astrbot.core.utils.active_event_registry import active_event_registry
 from astrbot.core.utils.llm_metadata import LLM_METADATAS
 from astrbot.core.utils.session_lock import session_lock_manager
 from sqlalchemy import Text, bindparam, select, type_coerce, update
@@ -38,6 +40,7 @@ from .summary.chain import (
     resolve_provider,
     session_provider,
 )
+from .summary.core_settings import CoreCompression
 from .summary.copies import alternating, sendable
 from .summary.errors import (
     CompactError,
@@ -66,6 +69,7 @@ from .summary.wire import (
 )
 
 if TYPE_CHECKING:
+    from astrbot.core.platform import AstrMessageEvent
     from astrbot.core.provider.provider import Provider
     from astrbot.core.star.context import Context
 
@@ -192,6 +196,35 @@ class AstrBotHost:
             dumped = []
         return canonical_json(dumped[0] if dumped else message)
 
+    async def choose(self, umo: str, run_id: str, config_id: str) -> ProviderChoice:
+        """The provider chain for a session."""
+        return await provider_chain(self._context, umo, run_id, config_id)
+
+    def model(self, umo: str, provider: Any) -> AstrBotModel:
+        """The summary model behind a provider, with its limits."""
+        return AstrBotModel(provider, model_info(self._context, umo, provider))
+
+    async def chat_model(self, umo: str) -> ModelInfo | None:
+        """The session's chat model, None if it has none."""
+        try:
+            provider = await session_provider(self._context, umo)
+        except ValueError:
+            return None
+        return model_info(self._context, umo, provider) if provider is not None else None
+
+    def core(self, umo: str) -> CoreCompression:
+        """AstrBot's own compression settings for a session."""
+        return core_compression_settings(self._context, umo)
+
+    def admin_ids(self, umo: str) -> frozenset[str]:
+        """The ids of the bot's admins."""
+        return frozenset(map(str, self._context.get_config(umo=umo)["admins_id"]))
+
+    @property
+    def builtin_instruction(self) -> str:
+        """What AstrBot's compressor asks for if it is told nothing else."""
+        return LLMSummaryCompressor(provider=None).instruction_text  # type: ignore[arg-type]
+
     async def summarize_builtin(
         self,
         model: Model,
@@ -260,6 +293,18 @@ class _Asked:
             raise
         self.reply = reply
         return LLMResponse("assistant", completion_text=reply.text)
+
+
+def handler_metadata(module: str, name: str) -> StarHandlerMetadata | None:
+    """What AstrBot keeps of a handler: its filters, whether it is enabled in the WebUI."""
+    return star_handlers_registry.get_handler_by_full_name(f"{module}_{name}")
+
+
+def own_background_task(event: AstrMessageEvent, task: asyncio.Task[Any]) -> None:
+    """Let `/stop`, `/reset` and `/new` cancel a task; before 4.29.0 AstrBot cannot."""
+    register = getattr(active_event_registry, "register_background_task", None)
+    if register is not None:
+        register(event, task)
 
 
 # --- the model

@@ -11,6 +11,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from .chain import ProviderChoice
+from .core_settings import CoreCompression
 from .history import Message
 
 

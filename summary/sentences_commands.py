@@ -230,6 +230,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
             "opens it)."
         ),
     ),
+    "refused.disabled": (
+        "🔒 {command} {name} 已在 WebUI 中停用。",
+        "🔒 {command} {name} is switched off in the WebUI.",
+    ),
     "help": (
         (
             "🗜️ 压缩对话，旧消息归档，可撤销\n"

@@ -18,7 +18,7 @@ CountTokens = Callable[[Message], int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Item:
-    """A message with the checkpoints that follow it; `position` counts within its list."""
+    """A message with the checkpoints that follow it; `position` is its place in the stored list."""
 
     position: int
     message: Stored
@@ -77,7 +77,7 @@ class Unit:
 class Grouping:
     """The units of a dialog and where it may be cut.
 
-    `cuts[p]` says whether the dialog may be parted before position `p` (0 to its length).
+    `cuts[n]` says whether the dialog may be parted before its n-th item (0 to its length).
     `open_group` is the unit still waiting for results at the end, if any.
     """
 
@@ -91,67 +91,52 @@ def bind_checkpoints(messages: Iterable[Stored], count: CountTokens) -> tuple[It
 
     A checkpoint before the first message belongs to none and is dropped, as the host does.
     """
-    items: list[Item] = []
-    pending: list[Stored] = []
-    current: Stored | None = None
-    for message in messages:
-        if message.is_checkpoint:
-            pending.append(message)
-            continue
-        if current is not None:
-            items.append(Item(len(items), current, tuple(pending), count(current.data)))
-        current, pending = message, []
-    if current is not None:
-        items.append(Item(len(items), current, tuple(pending), count(current.data)))
-    return tuple(items)
+    found: list[tuple[int, Stored, list[Stored]]] = []
+    for position, message in enumerate(messages):
+        if not message.is_checkpoint:
+            found.append((position, message, []))
+        elif found:
+            found[-1][2].append(message)
+    return tuple(
+        Item(position, message, tuple(checkpoints), count(message.data))
+        for position, message, checkpoints in found
+    )
 
 
 def group_units(items: Sequence[Item]) -> Grouping:
-    """Group a dialog in one pass; positions are counted from the first item given.
+    """Group a dialog's items in one pass.
 
     A group takes results until all are there or another assistant message comes: no provider
     accepts a result after that, and a damaged history stays cuttable.
     """
-    members: list[list[Item]] = []
-    waiting: dict[str, int] = {}
-    is_group: list[bool] = []
-    is_complete: list[bool] = []
-    open_index: int | None = None
-    blocked = [False] * (len(items) + 1)
+    groups: list[_Group] = []
+    waiting: set[str] = set()
+    current: _Group | None = None
+    cuts = [True] * (len(items) + 1)
     for offset, item in enumerate(items):
         if item.role == "assistant":
-            waiting, open_index = {}, None
             calls = tool_calls(item.data)
-            ids = [call["id"] for call in calls if isinstance(call.get("id"), str)]
-            members.append([item])
-            is_group.append(bool(calls))
-            is_complete.append(not calls)
-            if calls:
-                open_index = len(members) - 1
-                waiting = dict.fromkeys(ids, open_index)
-                # A call without an id can never be answered: the group stays broken.
-                if len(ids) < len(calls):
-                    waiting[""] = open_index
+            ids = [call.get("id") for call in calls]
+            # A call without an id can never be answered: "" keeps its group broken.
+            waiting = {name if isinstance(name, str) else "" for name in ids}
+            current = _Group([item], offset, has_calls=bool(calls), complete=not calls)
+            groups.append(current)
+            if not calls:
+                current = None
             continue
         call_id = item.data.get("tool_call_id") if item.role == "tool" else None
-        if isinstance(call_id, str) and call_id and call_id in waiting:
-            index = waiting.pop(call_id)
-            for position in range(members[index][-1].position - items[0].position + 1, offset + 1):
-                blocked[position] = True
-            members[index].append(item)
+        if current is not None and isinstance(call_id, str) and call_id and call_id in waiting:
+            waiting.discard(call_id)
+            cuts[current.last + 1 : offset + 1] = [False] * (offset - current.last)
+            current.items.append(item)
+            current.last = offset
             if not waiting:
-                is_complete[index] = True
-                open_index = None
+                current.complete, current = True, None
             continue
-        members.append([item])
-        is_group.append(False)
-        is_complete.append(item.role != "tool")
-    units = tuple(
-        Unit(tuple(group), _kind(group[0], grouped, complete))
-        for group, grouped, complete in zip(members, is_group, is_complete, strict=True)
-    )
-    open_group = units[open_index] if open_index is not None else None
-    return Grouping(units, tuple(not shut for shut in blocked), open_group)
+        groups.append(_Group([item], offset, has_calls=False, complete=item.role != "tool"))
+    units = tuple(Unit(tuple(group.items), group.kind) for group in groups)
+    open_group = units[groups.index(current)] if current is not None else None
+    return Grouping(units, tuple(cuts), open_group)
 
 
 def tool_names(items: Iterable[Item]) -> Mapping[str, str]:
@@ -164,7 +149,17 @@ def tool_names(items: Iterable[Item]) -> Mapping[str, str]:
     }
 
 
-def _kind(first: Item, grouped: bool, complete: bool) -> UnitKind:
-    if grouped:
-        return UnitKind.TOOL_GROUP if complete else UnitKind.BROKEN_GROUP
-    return UnitKind.LONE_RESULT if first.role == "tool" else UnitKind.MESSAGE
+@dataclass(slots=True, eq=False)
+class _Group:
+    """A unit while it is being collected; `last` is the offset of its newest item."""
+
+    items: list[Item]
+    last: int
+    has_calls: bool
+    complete: bool
+
+    @property
+    def kind(self) -> UnitKind:
+        if self.has_calls:
+            return UnitKind.TOOL_GROUP if self.complete else UnitKind.BROKEN_GROUP
+        return UnitKind.MESSAGE if self.complete else UnitKind.LONE_RESULT

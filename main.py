@@ -1,0 +1,248 @@
+"""The plugin as AstrBot sees it: commands and hooks, each handing over to the service.
+
+Handlers live here and nowhere else: AstrBot binds them by this module's path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+from astrbot.api import AstrBotConfig, logger
+from astrbot.api.event import AstrMessageEvent, MessageChain, filter  # noqa: A004 (its API name)
+from astrbot.api.star import Context, Star, StarTools
+
+from .compressor import (
+    AstrBotHost,
+    Compactor,
+    handler_metadata,
+    own_background_task,
+    resolve_provider,
+)
+from .summary.args import (
+    CompactArgs,
+    ParseResult,
+    build_compact_args,
+    known_override_keys,
+    parse_compact_args,
+    parse_compact_overrides,
+)
+from .summary.commands import Commands
+from .summary.errors import CompactError, Voided
+from .summary.permissions import Caller
+from .summary.service import Service
+
+__all__ = [
+    "CompactArgs",
+    "CompactPlugin",
+    "Compactor",
+    "ParseResult",
+    "known_override_keys",
+    "parse_compact_args",
+    "parse_compact_overrides",
+    "resolve_provider",
+]
+
+NAME = "astrbot_plugin_compact"
+
+
+class SubCommandFollows(filter.CustomFilter):
+    """Lets the group act only where one of its sub-commands follows.
+
+    Without it AstrBot answers the bare group with an error of its own.
+    """
+
+    def filter(self, event: AstrMessageEvent, cfg: AstrBotConfig) -> bool:
+        """Whether the message is the group's name and a sub-command."""
+        call = Call.read(event)
+        return event.is_at_or_wake_command and call is not None and call.sub is not None
+
+
+class BareOrText(filter.CustomFilter):
+    """Takes `/compact` alone, and `/compact` with any text that is no sub-command."""
+
+    def filter(self, event: AstrMessageEvent, cfg: AstrBotConfig) -> bool:
+        """Whether the message is for the default handler."""
+        call = Call.read(event) if event.is_at_or_wake_command else None
+        if call is None or not is_enabled("compact"):
+            return False
+        if call.sub is not None:
+            # AstrBot passes over a disabled handler; say so instead of asking the chat model.
+            return not is_enabled(call.sub.handler_md.handler_name)
+        # In a private chat one is heard without a prefix: "compact cameras, please" is talk.
+        return not call.body or has_prefix(event, cfg)
+
+
+class Call:
+    """A message read as a call of the group, under whatever names it has in the WebUI."""
+
+    def __init__(self, group: str, sub: Any | None, body: str) -> None:
+        self.group = group
+        self.sub = sub
+        self.body = body
+
+    @classmethod
+    def read(cls, event: AstrMessageEvent) -> Call | None:
+        """The call in a message, None if it is none."""
+        group = CompactPlugin.compact.parent_group
+        names = group.get_complete_command_names()
+        text = event.get_message_str()
+        for name in names:
+            if (body := after(name, text)) is not None:
+                break
+        else:
+            return None
+        for sub in group.sub_command_filters:
+            if sub.parent_command_names != names:
+                # A rename of the group leaves its sub-commands under the old name.
+                sub.parent_command_names, sub._cmpl_cmd_names = names, None
+            for own_name in (sub.command_name, *sub.alias):
+                if (rest := after(own_name, body)) is not None:
+                    return cls(name, sub, rest)
+        return cls(name, None, body)
+
+
+def after(name: str, text: str) -> str | None:
+    """What follows a command's name in a text, None if the text does not begin with it."""
+    words = r"\s+".join(map(re.escape, name.split()))
+    found = re.match(rf"\s*{words}(?:\s+|$)", text)
+    return text[found.end() :].strip() if found else None
+
+
+def has_prefix(event: AstrMessageEvent, cfg: AstrBotConfig) -> bool:
+    """Whether the message was typed with one of the bot's wake prefixes."""
+    typed = event.message_obj.message_str.strip()
+    return any(typed.startswith(prefix) for prefix in cfg["wake_prefix"])
+
+
+def is_enabled(handler_name: str) -> bool:
+    """Whether a handler of ours is switched on in the WebUI."""
+    metadata = handler_metadata(__name__, handler_name)
+    return bool(getattr(metadata, "enabled", True))
+
+
+class CompactPlugin(Star):
+    """Compacts conversations, by hand and in the background, and takes it back."""
+
+    def __init__(self, context: Context, config: AstrBotConfig) -> None:
+        super().__init__(context)
+        self.service = Service(
+            AstrBotHost(context), config, StarTools.get_data_dir(NAME) / "archive.db", logger
+        )
+        self.commands = Commands(self.service)
+        self._tasks: set[asyncio.Task[str]] = set()
+
+    async def initialize(self) -> None:
+        """Open the archive and settle what a crash left."""
+        await self.service.start()
+
+    async def terminate(self) -> None:
+        """End what runs, without a write."""
+        await self.service.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @filter.custom_filter(SubCommandFollows)
+    @filter.command_group("compact")
+    def compact(self) -> None:
+        """压缩对话，旧消息可找回 / Compact the conversation"""
+
+    @compact.command("run")
+    async def run(self, event: AstrMessageEvent) -> None:
+        """立即压缩 / Compact now"""
+        await self._answer(event, "run")
+
+    @compact.command("preview")
+    async def preview(self, event: AstrMessageEvent) -> None:
+        """预览，不调用模型 / Show the plan"""
+        await self._answer(event, "preview")
+
+    @compact.command("status")
+    async def status(self, event: AstrMessageEvent) -> None:
+        """会话状态 / Show the session's state"""
+        await self._answer(event, "status")
+
+    @compact.command("config")
+    async def config(self, event: AstrMessageEvent) -> None:
+        """当前配置 / Show the settings in force"""
+        await self._answer(event, "config")
+
+    @compact.command("set")
+    async def set(self, event: AstrMessageEvent) -> None:
+        """修改配置 / Change settings"""
+        await self._answer(event, "set")
+
+    @compact.command("help")
+    async def help(self, event: AstrMessageEvent) -> None:
+        """帮助 / Help"""
+        await self._answer(event, "help")
+
+    @filter.custom_filter(BareOrText)
+    async def bare(self, event: AstrMessageEvent) -> None:
+        """`/compact` alone or with options and a focus."""
+        call = Call.read(event)
+        if call is not None and call.sub is not None:
+            await self._answer(event, call.sub.handler_md.handler_name, disabled=True)
+        else:
+            await self._answer(event, "run")
+
+    async def _answer(self, event: AstrMessageEvent, name: str, *, disabled: bool = False) -> None:
+        """Run a command in a task that `/stop` and `/reset` can end, and say its reply."""
+        event.should_call_llm(True)  # AstrBot's name for: do not
+        call = Call.read(event)
+        assert call is not None
+        caller = self._caller(event, call)
+
+        async def speak(text: str) -> None:
+            await event.send(MessageChain().message(text))
+
+        if disabled or not is_enabled(name):
+            await speak(await self.commands.disabled(caller, name))
+            return
+        if call.sub is None and not self._may_run(event):
+            await speak(await self.commands.refused(caller, name))
+            return
+        task = asyncio.create_task(self.commands.answer(name, caller, call.body, speak))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        own_background_task(event, task)
+        try:
+            reply = await task
+        except asyncio.CancelledError:
+            if not task.cancelled():
+                raise
+            reply = await self.commands.failed(caller, Voided())
+        except Exception:  # the one broad handler: whatever it is, the user hears of it
+            logger.exception("/compact %s failed", name)
+            reply = await self.commands.failed(caller, CompactError())
+        await speak(reply)
+
+    def _caller(self, event: AstrMessageEvent, call: Call) -> Caller:
+        group_id = event.get_group_id()
+        isolated = event.get_extra("_session_isolated")
+        if isolated is None:
+            isolated = bool(group_id) and event.session_id != group_id
+        prefix = next(iter(self.context.get_config(umo=event.unified_msg_origin)["wake_prefix"]), "")
+        return Caller(
+            umo=event.unified_msg_origin,
+            user_id=event.get_sender_id(),
+            is_admin=event.is_admin(),
+            is_shared_group=bool(group_id) and not isolated,
+            command=prefix + call.group,
+        )
+
+    def _may_run(self, event: AstrMessageEvent) -> bool:
+        """Whether the permissions set in the WebUI for the group and for `run` allow it."""
+        cfg = self.context.get_config(umo=event.unified_msg_origin)
+        return all(
+            rule.filter(event, cfg)
+            for name in ("compact", "run")
+            for rule in getattr(handler_metadata(__name__, name), "event_filters", ())
+            if isinstance(rule, filter.PermissionTypeFilter)
+        )
+
+    def _build_compact_args(self, result: ParseResult) -> CompactArgs:
+        """A run's arguments from its parsed options and the settings in force."""
+        return build_compact_args(result, self.service.settings)

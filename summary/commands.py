@@ -1,0 +1,264 @@
+"""The commands: what a person typed in, the reply out (spec 5).
+
+Invariant: every command ends in exactly one reply, whatever fails; one that is refused asks no
+model. The host's events stay outside: a caller and a way to speak come in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+from .archive_types import Compaction, Stage
+from .args import (
+    CompactArgs,
+    SetRefused,
+    build_compact_args,
+    parse_compact_overrides,
+    parse_set,
+)
+from .chain import ProviderChoice
+from .compaction import Outcome, Preview, Progress
+from .errors import CompactError
+from .history import message_text, parse_history
+from .permissions import Caller, refusal
+from .plan import Skip
+from .replies import (
+    Compacted,
+    DoneFacts,
+    PreviewFacts,
+    done_reply,
+    error_reply,
+    preview_reply,
+    skip_reply,
+    skipped_lines,
+    start_reply,
+)
+from .service import Service
+from .settings_reply import config_reply, ignored_reply, set_refused_reply, set_reply
+from .status_reply import StatusFacts, status_reply
+from .texts import say
+from .wording import reply_language
+
+Speak = Callable[[str], Awaitable[None]]
+
+# Enough of a conversation's end to know its language by.
+_SAMPLE_MESSAGES = 20
+
+
+class Commands:
+    """The sub-commands by name; `answer` runs one."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._by_name: dict[str, Callable[[Caller, str, str, Speak], Awaitable[str]]] = {
+            "run": self._run,
+            "preview": self._preview,
+            "status": self._status,
+            "config": self._config,
+            "set": self._set,
+            "help": self._help,
+        }
+
+    async def answer(self, name: str, caller: Caller, body: str, speak: Speak) -> str:
+        """The reply to a command; lines said before it go through `speak`.
+
+        Args:
+            name: the sub-command.
+            caller: who typed it, and where.
+            body: what followed it.
+            speak: sends a line to the chat at once.
+        """
+        language = await self._language(caller, body)
+        refused = refusal(name, caller, self._service.settings.group_members)
+        if refused is not None:
+            return say(language, refused, command=caller.command, name=name)
+        try:
+            return await self._by_name[name](caller, body, language, speak)
+        except CompactError as error:
+            self._service.log.warning("/%s %s: %s", caller.command, name, error)
+            return error_reply(language, error, caller.command)
+
+    async def disabled(self, caller: Caller, name: str) -> str:
+        """The reply to a command that the owner switched off in the WebUI."""
+        language = await self._language(caller, "")
+        return say(language, "refused.disabled", command=caller.command, name=name)
+
+    async def refused(self, caller: Caller, name: str) -> str:
+        """The reply to a command that the WebUI's permissions forbid this caller."""
+        language = await self._language(caller, "")
+        return say(language, "refused.admin", command=caller.command, name=name)
+
+    async def failed(self, caller: Caller, error: CompactError) -> str:
+        """The reply to a command that failed outside of `answer`."""
+        return error_reply(await self._language(caller, ""), error, caller.command)
+
+    async def _run(self, caller: Caller, body: str, language: str, speak: Speak) -> str:
+        args = self._args(caller, body, language)
+        choice = await self._choose(caller, args)
+        preamble = [*ignored_reply(language, args.errors), *skipped_lines(language, choice)]
+        said: list[asyncio.Task[None]] = []
+
+        def tell(progress: Progress) -> None:
+            if progress.stage == "start":
+                line = start_reply(language, progress.steps)
+            elif progress.stage == "wait":
+                line = say(language, "waiting")
+            else:
+                return
+            said.append(asyncio.ensure_future(speak(line)))
+
+        try:
+            order = await self._service.order(caller.umo, args, "manual", choice)
+            result = await self._service.compactions.run(order, tell)
+            if isinstance(result, Skip):
+                reply = skip_reply(language, result, caller.command)
+            else:
+                reply = done_reply(language, _done_facts(result, args), caller.command)
+        except CompactError as error:
+            self._service.log.warning("/%s run: %s", caller.command, error)
+            reply = error_reply(language, error, caller.command)
+        finally:
+            await asyncio.gather(*said)
+        return "\n".join([*preamble, reply])
+
+    async def _preview(self, caller: Caller, body: str, language: str, _speak: Speak) -> str:
+        args = self._args(caller, body, language)
+        choice = await self._choose(caller, args)
+        ignored = ignored_reply(language, args.errors)
+        order = await self._service.order(caller.umo, args, "manual", choice)
+        result = await self._service.compactions.preview(order)
+        if isinstance(result, Skip):
+            return "\n".join([*ignored, skip_reply(language, result, caller.command)])
+        facts = _preview_facts(result, args)
+        return "\n".join([*ignored, preview_reply(language, facts, choice)])
+
+    async def _status(self, caller: Caller, body: str, language: str, _speak: Speak) -> str:
+        service = self._service
+        cid = await service.conversation(caller.umo)
+        lines = service.settings.lines(caller.umo)
+        args = self._args(caller, "", language)
+        choice = await self._choose(caller, args)
+        layout, row = await service.compactions.layout(cid)
+        chat = await service.host.chat_model(caller.umo)
+        line = await service.compress_line(caller.umo, cid, lines)
+        counted = service.count_line(caller.umo, lines)
+        archive = await service.archive()
+        stats = await archive.stats(cid)
+        last = await archive.latest(cid)
+        health = await archive.verify()
+        facts = StatusFacts(
+            messages=layout.shown_count,
+            tokens=layout.tokens,
+            dialog_messages=len(layout.dialog),
+            lines=lines,
+            usage_tokens=row.token_usage or layout.tokens,
+            usage_estimated=not row.token_usage,
+            window_tokens=chat.window_tokens if chat else None,
+            line_tokens=line.tokens if line else None,
+            line_rule=line.source if line else "host",
+            by_usage=line.by_usage if line else True,
+            count_line=counted.messages if counted else None,
+            count_rule=counted.source if counted else "setting",
+            auto_compact=service.settings.auto_compact,
+            running=cid in service.compactions.running,
+            template=service.template(caller.umo, args),
+            last=_compacted(last) if last else None,
+            trimmed_messages=stats.pending_trimmed,
+            archived_compactions=stats.compactions,
+            archived_messages=stats.messages,
+            archive_bytes=stats.raw_bytes,
+            archive_problem="; ".join(health.problems),
+        )
+        return status_reply(language, facts, choice, datetime.now(), caller.command)
+
+    async def _config(self, caller: Caller, _body: str, language: str, _speak: Speak) -> str:
+        settings = self._service.settings
+        return config_reply(language, settings, settings.lines(caller.umo))
+
+    async def _set(self, caller: Caller, body: str, language: str, _speak: Speak) -> str:
+        request = parse_set(body)
+        if isinstance(request, SetRefused):
+            return set_refused_reply(language, request.problems, caller.command)
+        here = caller.umo if request.here else None
+        unsaved = self._service.persist(request.changes, here)
+        return set_reply(language, request.changes, here=request.here, unsaved=unsaved)
+
+    async def _help(self, caller: Caller, _body: str, language: str, _speak: Speak) -> str:
+        return say(language, "help", command=caller.command)
+
+    def _args(self, caller: Caller, body: str, language: str) -> CompactArgs:
+        settings = self._service.settings
+        parsed = parse_compact_overrides(body, language)
+        return build_compact_args(parsed, settings, settings.lines(caller.umo))
+
+    async def _choose(self, caller: Caller, args: CompactArgs) -> ProviderChoice:
+        return await self._service.host.choose(
+            caller.umo, args.provider_id, args.config_provider_id
+        )
+
+    async def _language(self, caller: Caller, body: str) -> str:
+        setting = self._service.settings.language
+        if setting != "auto":
+            return setting
+        return reply_language("auto", [*await self._last_texts(caller.umo), body])
+
+    async def _last_texts(self, umo: str) -> list[str]:
+        """The end of the conversation, for its language; nothing if it cannot be read."""
+        try:
+            cid = await self._service.conversation(umo)
+            row = await self._service.host.read(cid)
+            stored = await asyncio.to_thread(parse_history, row.text if row else None)
+        except CompactError:
+            return []
+        recent = [m for m in stored if m.role in ("user", "assistant")][-_SAMPLE_MESSAGES:]
+        return [message_text(message.data) for message in recent]
+
+
+def _done_facts(outcome: Outcome, args: CompactArgs) -> DoneFacts:
+    done = outcome.committed
+    return DoneFacts(
+        before_messages=done.messages_before,
+        after_messages=done.messages_after,
+        before_tokens=done.tokens_before,
+        after_tokens=done.tokens_after,
+        provider=outcome.provider_id,
+        template=outcome.template,
+        kept_messages=done.kept_messages,
+        requests=outcome.requests,
+        number=done.number,
+        summary=outcome.summary if args.show_summary else None,
+        max_chars=args.summary_max_chars,
+    )
+
+
+def _preview_facts(preview: Preview, args: CompactArgs) -> PreviewFacts:
+    plan, prepared = preview.plan, preview.prepared
+    kept = sum(len(plan.span[index].items) for index in plan.kept_by_rule)
+    return PreviewFacts(
+        before_messages=plan.layout.shown_count,
+        kept_messages=len(plan.layout.leading) + len(plan.tail) + kept,
+        archived_messages=sum(len(unit.items) for unit in plan.span) - kept,
+        before_tokens=plan.layout.tokens,
+        after_tokens=prepared.after_tokens,
+        template=prepared.template,
+        budget_tokens=prepared.budget_tokens,
+        retain_tokens=prepared.retain_cap_tokens,
+        requests=prepared.requests,
+        trimmed_messages=sum(len(unit.items) for unit in plan.trimmed),
+        focus=args.effective_focus,
+    )
+
+
+def _compacted(record: Compaction) -> Compacted:
+    return Compacted(
+        number=record.number or 0,
+        trigger=record.trigger,
+        before_messages=record.messages_before,
+        after_messages=record.messages_after,
+        before_tokens=record.tokens_before,
+        after_tokens=record.tokens_after,
+        when=datetime.fromtimestamp(record.created_seconds),
+        undone=record.stage is Stage.UNDONE,
+    )

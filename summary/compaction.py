@@ -1,0 +1,321 @@
+"""Compactions: snapshot → plan → summarise → commit → report, one at a time a conversation.
+
+Command, background run, page and other plugins all end here (habit 2). Invariant: whatever
+happens in between, the stored history is the old one or the new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from .archive import Archive
+from .commit import Committed, Draft, RunFacts, after_swap, commit, last_message
+from .engines import Engine, Job, Prepared
+from .errors import Busy, CompactError, HistoryCleared, NoConversation, Voided
+from .heads import KnownHead, candidate_hash
+from .history import Stored, parse_history
+from .host import Host, Model, Row
+from .plan import CompactionPlan, Layout, PlanOptions, Skip, plan_compaction, read_layout
+from .units import Unit, bind_checkpoints, group_units
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be compacted, and how. All settings are resolved already (spec 3.6, 5).
+
+    `explicit` is whether the user gave an option or a focus: then an unchanged history is
+    compacted again. `follow_current` voids the run if the session switches conversation.
+    """
+
+    umo: str
+    cid: str
+    trigger: str
+    engine: Engine
+    job: Job
+    model: Model | None
+    keep_recent_ratio: float
+    min_messages: int
+    line_tokens: int | None = None
+    count_line: int | None = None
+    explicit: bool = False
+    follow_current: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A history as read once, with what the archive knows about it."""
+
+    row: Row
+    layout: Layout
+    known: Mapping[str, KnownHead]
+    trimmed: tuple[Unit, ...] = ()
+    trimmed_ids: tuple[int, ...] = ()
+    previous: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A plan with what its engine makes of it; no model was asked."""
+
+    plan: CompactionPlan
+    prepared: Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One event of a run (spec 3.7). `stage` is start, step, wait, done or error."""
+
+    umo: str
+    cid: str
+    trigger: str
+    stage: str
+    step: int = 0
+    steps: int = 0
+    outcome: Outcome | None = None
+    error: CompactError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A compaction that is done."""
+
+    committed: Committed
+    summary: str
+    template: str | None
+    language: str
+    provider_id: str
+    requests: int
+    warnings: tuple[tuple[str, Mapping[str, object]], ...] = ()
+
+
+Listener = Callable[[Progress], None]
+
+
+@dataclass(slots=True)
+class Run:
+    """A compaction in flight. `void()` makes it end without a write."""
+
+    order: Order
+    listener: Listener | None
+    task: asyncio.Task[Any] | None
+    voided: bool = False
+    started_seconds: float = field(default_factory=time.monotonic)
+
+    def void(self) -> None:
+        """Call the run off: nothing is written any more, and a waiting call stops at once."""
+        self.voided = True
+        if self.task is not None:
+            self.task.cancel()
+
+
+class Compactions:
+    """Runs compactions. `running` holds those in flight by conversation."""
+
+    def __init__(self, host: Host, archive: Callable[[], Awaitable[Archive]]) -> None:
+        self._host = host
+        self._archive = archive
+        self.running: dict[str, Run] = {}
+        self._listeners: list[Listener] = []
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with every `Progress`; the value returned ends that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    async def preview(self, order: Order) -> Preview | Skip:
+        """The plan a run would execute now.
+
+        Raises:
+            NotAvailable, SummaryFailed, ArchiveFailed: as a run would, before its model call.
+        """
+        snapshot = await self._snapshot(order.cid)
+        plan = await asyncio.to_thread(self._plan, snapshot, order)
+        if isinstance(plan, Skip):
+            return plan
+        return Preview(plan, await asyncio.to_thread(order.engine.prepare, plan, order.job))
+
+    async def stop(self) -> None:
+        """End all runs without a write and wait until they have ended."""
+        runs = tuple(self.running.values())
+        for run in runs:
+            run.void()
+        tasks = [run.task for run in runs if run.task not in (None, asyncio.current_task())]
+        await asyncio.gather(*filter(None, tasks), return_exceptions=True)
+
+    async def layout(self, cid: str) -> tuple[Layout, Row]:
+        """A conversation's history taken apart, and its row.
+
+        Raises:
+            NoConversation, UnreadableHistory, ArchiveFailed
+        """
+        snapshot = await self._snapshot(cid)
+        return snapshot.layout, snapshot.row
+
+    async def run(self, order: Order, listener: Listener | None = None) -> Outcome | Skip:
+        """Compact. `listener` is told this run's progress, besides the subscribers.
+
+        Raises:
+            CompactError: not done; the stored history is untouched.
+        """
+        async with self._alone(order, listener) as run:
+            return await self._run(run)
+
+    @asynccontextmanager
+    async def _alone(self, order: Order, listener: Listener | None) -> AsyncIterator[Run]:
+        # No await between look and entry: two commands at once make one run.
+        if order.cid in self.running:
+            raise Busy
+        run = self.running[order.cid] = Run(order, listener, asyncio.current_task())
+        try:
+            yield run
+        finally:
+            del self.running[order.cid]
+
+    async def _run(self, run: Run) -> Outcome | Skip:
+        order = run.order
+        started = False
+        try:
+            snapshot = await self._snapshot(order.cid)
+            plan = await asyncio.to_thread(self._plan, snapshot, order)
+            if isinstance(plan, Skip):
+                return plan
+            prepared = await asyncio.to_thread(order.engine.prepare, plan, order.job)
+            started = True
+            self._tell(run, "start", steps=prepared.requests)
+            outcome = await self._summarize_and_commit(run, snapshot, plan, prepared)
+        except asyncio.CancelledError:
+            error = Voided()
+            if started:
+                self._tell(run, "error", error=error)
+            if run.voided:
+                raise error from None
+            raise
+        except CompactError as error:
+            if started:
+                self._tell(run, "error", error=error)
+            raise
+        self._tell(run, "done", outcome=outcome)
+        return outcome
+
+    async def _summarize_and_commit(
+        self, run: Run, snapshot: Snapshot, plan: CompactionPlan, prepared: Prepared
+    ) -> Outcome:
+        order = run.order
+        assert order.model is not None
+        began = time.monotonic()
+        result = await order.engine.summarize(
+            plan, prepared, order.job, order.model, lambda i, n: self._tell(run, "step", i, n)
+        )
+        info = order.model.info
+        facts = RunFacts(
+            trigger=order.trigger,
+            engine=order.engine.name,
+            structured=order.engine.structured,
+            template=prepared.template,
+            language=prepared.language,
+            provider_id=info.provider_id,
+            model=info.model,
+            focus=order.job.focus,
+            requests=result.requests,
+            input_tokens=result.input_tokens,
+            cached_tokens=result.cached_tokens,
+            output_tokens=result.output_tokens,
+            duration_seconds=time.monotonic() - began,
+            covers_trimmed=snapshot.trimmed_ids,
+        )
+
+        def read(stored: Sequence[Stored]) -> Layout:
+            return read_layout(stored, self._host.count_tokens, snapshot.known.get)
+
+        def limit(now: CompactionPlan, retained: frozenset[int]) -> frozenset[int]:
+            return order.engine.limit_retained(now, retained, order.count_line)
+
+        async def stands() -> None:
+            if run.voided:
+                raise Voided
+            if order.follow_current:
+                current = await self._host.current_conversation(order.umo)
+                if current != order.cid:
+                    raise HistoryCleared
+
+        draft = Draft(snapshot.row, plan, result.summary, result.retained, facts, read, limit)
+        committed = await commit(
+            draft,
+            self._host,
+            await self._archive(),
+            stands=stands,
+            on_wait=lambda: self._tell(run, "wait"),
+        )
+        return Outcome(
+            committed, result.summary, prepared.template, prepared.language,
+            info.provider_id, result.requests, result.warnings,
+        )  # fmt: skip
+
+    async def _snapshot(self, cid: str) -> Snapshot:
+        row = await self._host.read(cid)
+        if row is None:
+            raise NoConversation
+        stored = await asyncio.to_thread(parse_history, row.text)
+        known = await self._known(stored)
+        layout = await asyncio.to_thread(
+            read_layout, stored, self._host.count_tokens, known.get
+        )
+        archive = await self._archive()
+        batches = await archive.pending_trimmed(cid)
+        trimmed = await asyncio.to_thread(self._trimmed_units, [[m.raw for m in batch.messages] for batch in batches])
+        latest = await archive.latest(cid)
+        return Snapshot(
+            row, layout, known, trimmed, tuple(batch.id for batch in batches),
+            latest.prefix_json if latest else "",
+        )  # fmt: skip
+
+    async def _known(self, stored: Sequence[Stored]) -> dict[str, KnownHead]:
+        talk = [m for m in stored if not m.is_checkpoint and m.role != "system"][:2]
+        wanted = candidate_hash(bind_checkpoints(talk, lambda _: 0))
+        if wanted is None:
+            return {}
+        return dict((await (await self._archive()).knows([wanted])).heads)
+
+    def _trimmed_units(self, batches: Sequence[Sequence[str]]) -> tuple[Unit, ...]:
+        messages = [m for batch in batches for m in parse_history("[" + ",".join(batch) + "]")]
+        return group_units(bind_checkpoints(messages, self._host.count_tokens)).units
+
+    def _plan(self, snapshot: Snapshot, order: Order) -> CompactionPlan | Skip:
+        layout = snapshot.layout
+        head = layout.head.text_hash if layout.head else ""
+        previous = None
+        if snapshot.previous and not order.explicit:
+            previous = after_swap(snapshot.previous, head)
+        options = PlanOptions(
+            order.keep_recent_ratio,
+            order.min_messages,
+            order.line_tokens,
+            order.count_line,
+            previous,
+        )
+        return plan_compaction(
+            layout, options, snapshot.trimmed, last_message(layout.dialog, self._host)
+        )
+
+    def _tell(
+        self,
+        run: Run,
+        stage: str,
+        step: int = 0,
+        steps: int = 0,
+        *,
+        outcome: Outcome | None = None,
+        error: CompactError | None = None,
+    ) -> None:
+        order = run.order
+        event = Progress(
+            order.umo, order.cid, order.trigger, stage, step, steps, outcome, error
+        )
+        for listener in (run.listener, *self._listeners):
+            if listener is not None:
+                listener(event)

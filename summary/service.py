@@ -1,0 +1,196 @@
+"""The plugin's working parts put together: settings, archive, compactions.
+
+Invariant: an archive that cannot be opened refuses compactions with its reason and disturbs
+nothing else; every use tries again, so a repaired disk needs no restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, MutableMapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from .archive import Archive
+from .args import CompactArgs
+from .chain import ProviderChoice
+from .commit import settle_unfinished
+from .compaction import Compactions, Order
+from .engines import BuiltinEngine, Engine, Job
+from .errors import ArchiveFailed, NoConversation, NoProvider, NotAvailable
+from .host import Host
+from .layers import LineSettings
+from .lines import CompressLine, CountLine, compress_line, count_line
+from .settings import Change, Settings, apply_set
+from .templates import choose_template
+
+# What a summary model is taken to hold if nobody knows.
+_UNKNOWN_WINDOW_TOKENS = 32_000
+_HEAD_MESSAGES = 2
+
+
+class Config(Protocol):
+    """The plugin's config as the host keeps it: a mapping that can be written to its file."""
+
+    def save_config(self) -> None:
+        """Write the file.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        ...
+
+
+class Service:
+    """What handlers, hooks and page call. Made once a plugin load."""
+
+    def __init__(
+        self,
+        host: Host,
+        config: MutableMapping[str, Any],
+        archive_path: Path,
+        log: logging.Logger,
+    ) -> None:
+        self.host = host
+        self.log = log
+        self._config = config
+        self._path = archive_path
+        self._archive: Archive | None = None
+        self._opening = asyncio.Lock()
+        self.compactions = Compactions(host, self.archive)
+        self._engines: Mapping[str, Engine] = {
+            "structured": BuiltinEngine(host),
+            "builtin": BuiltinEngine(host),
+        }
+        self.settings = Settings.parse(config, log.warning)
+
+    async def start(self) -> None:
+        """Open the archive and settle what a crash left unfinished."""
+        try:
+            await self.archive()
+        except ArchiveFailed as error:
+            self.log.error("the archive cannot be opened, nothing will be compacted: %s", error)
+
+    async def stop(self) -> None:
+        """End all runs without a write and close the archive."""
+        await self.compactions.stop()
+        if self._archive is not None:
+            await self._archive.close()
+            self._archive = None
+
+    async def archive(self) -> Archive:
+        """The open archive.
+
+        Raises:
+            ArchiveFailed: it cannot be opened; the next call tries again.
+        """
+        async with self._opening:
+            if self._archive is None:
+                opened = await Archive.open(self._path)
+                try:
+                    settled = await settle_unfinished(self.host, opened)
+                except BaseException:
+                    await opened.close()
+                    raise
+                if settled:
+                    self.log.info("settled %d compactions that had not ended", settled)
+                self._archive = opened
+        return self._archive
+
+    async def conversation(self, umo: str) -> str:
+        """The session's current conversation.
+
+        Raises:
+            NotAvailable: another program keeps this session's history, or there is none yet.
+        """
+        if not self.host.core(umo).local:
+            raise NotAvailable
+        cid = await self.host.current_conversation(umo)
+        if cid is None:
+            raise NoConversation
+        return cid
+
+    async def order(
+        self, umo: str, args: CompactArgs, trigger: str, choice: ProviderChoice
+    ) -> Order:
+        """What these arguments ask for, every setting resolved.
+
+        Raises:
+            NotAvailable, NoProvider, ArchiveFailed: it cannot be asked for here.
+        """
+        cid = await self.conversation(umo)
+        if choice.provider is None:
+            raise NoProvider
+        model = self.host.model(umo, choice.provider)
+        core = self.host.core(umo)
+        line = await self.compress_line(umo, cid, args)
+        job = Job(
+            umo=umo,
+            model=model.info,
+            window_tokens=model.info.window_tokens or _UNKNOWN_WINDOW_TOKENS,
+            focus=args.effective_focus,
+            instruction=args.instruction_text or core.instruction,
+            template=args.template,
+            language=args.language,
+            budget_ratio=args.summary_budget_ratio,
+            line_tokens=line.tokens if line else None,
+            timeout_seconds=args.summary_timeout,
+            extra_body=args.summary_extra_body,
+            admin_ids=self.host.admin_ids(umo),
+        )
+        counted = self.count_line(umo, args)
+        return Order(
+            umo=umo,
+            cid=cid,
+            trigger=trigger,
+            engine=self._engines[args.engine],
+            job=job,
+            model=model,
+            keep_recent_ratio=args.keep_recent_ratio,
+            min_messages=args.min_messages,
+            line_tokens=line.tokens if line else None,
+            count_line=counted.messages if counted else None,
+            explicit=args.has_request,
+        )
+
+    async def compress_line(
+        self, umo: str, cid: str, lines: CompactArgs | LineSettings
+    ) -> CompressLine | None:
+        """The compress line E of a conversation (spec 3.1)."""
+        chat = await self.host.chat_model(umo)
+        try:
+            growth = await (await self.archive()).growth(cid)
+        except ArchiveFailed:  # the line is shown all the same, only without that refinement
+            growth = None
+        window = chat.window_tokens if chat else None
+        return compress_line(window, lines.compress_at, lines.compress_tokens, growth)
+
+    def count_line(self, umo: str, lines: CompactArgs | LineSettings) -> CountLine | None:
+        """The count line of a session right after a compaction (spec 3.2)."""
+        turns = self.host.core(umo).max_turns
+        return count_line(lines.history_limit, turns, 0, _HEAD_MESSAGES, 0)
+
+    def template(self, umo: str, args: CompactArgs) -> str | None:
+        """The template a run would use, None for an engine without templates."""
+        if not self._engines[args.engine].structured:
+            return None
+        return choose_template(args.template, umo, self.host.admin_ids(umo))
+
+    def persist(self, changes: tuple[Change, ...], here: str | None) -> str | None:
+        """Put changes into the config and its file; why the file was not written, or None.
+
+        They hold in this process either way.
+        """
+        self._config.update(apply_set(self._config, changes, here))
+        self.settings = Settings.parse(self._config, self.log.warning)
+        try:
+            self._save()
+        except OSError as exc:
+            self.log.error("the config file cannot be written: %s", exc)
+            return exc.strerror or str(exc)
+        return None
+
+    def _save(self) -> None:
+        save: Callable[[], None] = self._config.save_config  # type: ignore[attr-defined]
+        save()
