@@ -90,6 +90,8 @@ async def running_core(folder: Path) -> AsyncIterator[Core]:
         for provider in [*providers.inst_map.values()]:
             if terminate := getattr(provider, "terminate", None):
                 await terminate()
+        if flush := getattr(sp, "flush", None):
+            await flush()
         await database.engine.dispose()
         await sp.db_helper.engine.dispose()
 
