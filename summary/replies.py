@@ -5,20 +5,15 @@ Pure: a caller fills in what it knows and sends the text; every number shown is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from .chain import ProviderChoice, SkippedLevel, provider_id_of
 from .errors import CompactError
 from .plan import Skip
-from .texts import COMMAND, SENTENCES, say
-from .wording import cut, one_line, percent_saved, visible
+from .texts import COMMAND, say
+from .wording import cut, one_line, percent_saved
 
 _SEPARATOR = " · "
-_LONGEST_QUERY_CHARS = 80
-_LONGEST_SPEAKER_CHARS = 40
-_LONGEST_HIT_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,30 +48,6 @@ class PreviewFacts:
     requests: int
     trimmed_messages: int = 0
     focus: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Compacted:
-    """A compaction as status and history show it."""
-
-    number: int
-    trigger: str
-    before_messages: int
-    after_messages: int
-    before_tokens: int
-    after_tokens: int
-    when: datetime
-    undone: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SearchHit:
-    """An archived message that was found. `number` is None before a compaction covers it."""
-
-    number: int | None
-    when: datetime | None
-    speaker: str
-    text: str
 
 
 def start_reply(language: str, requests: int) -> str:
@@ -203,59 +174,19 @@ def preview_reply(language: str, facts: PreviewFacts, choice: ProviderChoice) ->
     return "\n".join([*lines, *skipped_lines(language, choice)])
 
 
-def show_reply(language: str, number: int, when: datetime, summary: str) -> str:
-    """A summary in full."""
-    title = say(language, "show.title", number=str(number), when=_clock(when))
-    return f"{title}\n{visible(summary)}"
+def waiting_reply(language: str) -> str:
+    """That the summary is there and a running reply must end before it is put in place."""
+    return say(language, "waiting")
 
 
-def history_reply(language: str, rows: Sequence[Compacted], older: int = 0) -> str:
-    """The compactions of a conversation, newest first; `older` more are not listed."""
-    if not rows:
-        return say(language, "history.none")
-    lines = [say(language, "history.title")]
-    for row in rows:
-        trimmed = row.trigger == "host_trim"
-        text = compacted_text(language, "history.trimmed_row" if trimmed else "history.row", row)
-        lines.append(text + (say(language, "history.undone") if row.undone else ""))
-    if older:
-        lines.append(say(language, "history.older", older=older))
-    return "\n".join(lines)
+def refused_reply(language: str, key: str, name: str, command: str = COMMAND) -> str:
+    """Why this caller may not use this command; `key` is what `permissions.refusal` gave."""
+    return say(language, key, name=name, command=command)
 
 
-def search_reply(
-    language: str, query: str, hits: Sequence[SearchHit], *, more: bool = False
-) -> str:
-    """Archived messages that were found; `more` if there are others."""
-    shown = one_line(query, _LONGEST_QUERY_CHARS)
-    if not hits:
-        return say(language, "search.none", query=shown)
-    title = "search.title_first" if more else "search.title"
-    lines = [say(language, title, query=shown, hits=len(hits))]
-    for hit in hits:
-        about = " ".join(
-            filter(
-                None,
-                [f"#{hit.number}", _clock(hit.when), one_line(hit.speaker, _LONGEST_SPEAKER_CHARS)],
-            )
-        )
-        lines.append(f"{about}: {one_line(hit.text, _LONGEST_HIT_CHARS)}")
-    return "\n".join(lines)
-
-
-def compacted_text(language: str, key: str, row: Compacted, **more: object) -> str:
-    """A sentence about a compaction; `more` are fields it has besides the compaction's."""
-    fields: Mapping[str, object] = {
-        "number": str(row.number),
-        "when": _clock(row.when),
-        "trigger": _trigger(language, row.trigger),
-        "before": row.before_messages,
-        "after": row.after_messages,
-        "before_tokens": row.before_tokens,
-        "after_tokens": row.after_tokens,
-        **more,
-    }
-    return say(language, key, **fields)
+def help_reply(language: str, command: str = COMMAND) -> str:
+    """All commands in short."""
+    return say(language, "help", command=command)
 
 
 def _skipped(language: str, skipped: SkippedLevel) -> str:
@@ -266,13 +197,3 @@ def _skipped(language: str, skipped: SkippedLevel) -> str:
         level=say(language, f"level.{skipped.level}"),
         why=say(language, f"provider.{skipped.reason}"),
     )
-
-
-def _trigger(language: str, trigger: str) -> str:
-    # A later version may have stored a trigger that this one does not know.
-    key = f"trigger.{trigger}"
-    return say(language, key) if key in SENTENCES else one_line(trigger, _LONGEST_SPEAKER_CHARS)
-
-
-def _clock(when: datetime | None) -> str:
-    return when.strftime("%Y-%m-%d %H:%M") if when is not None else ""
