@@ -6,26 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from .replies import Compacted
 from .texts import COMMAND, SENTENCES, say
 from .wording import one_line, visible
 
 _LONGEST_QUERY_CHARS = 80
 _LONGEST_SPEAKER_CHARS = 40
 _LONGEST_HIT_CHARS = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Compacted:
-    """A compaction as status and history show it."""
-
-    number: int
-    trigger: str
-    before_messages: int
-    after_messages: int
-    before_tokens: int
-    after_tokens: int
-    when: datetime
-    undone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Pure: a caller fills in what it knows and sends the text; every number shown is 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from .chain import ProviderChoice, SkippedLevel, provider_id_of
 from .errors import CompactError
@@ -48,6 +49,20 @@ class PreviewFacts:
     requests: int
     trimmed_messages: int = 0
     focus: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """A compaction as status and history show it."""
+
+    number: int
+    trigger: str
+    before_messages: int
+    after_messages: int
+    before_tokens: int
+    after_tokens: int
+    when: datetime
+    undone: bool = False
 
 
 def start_reply(language: str, requests: int) -> str:
@@ -172,21 +187,6 @@ def preview_reply(language: str, facts: PreviewFacts, choice: ProviderChoice) ->
     if facts.focus:
         lines.append(say(language, "preview.focus", focus=one_line(facts.focus)))
     return "\n".join([*lines, *skipped_lines(language, choice)])
-
-
-def waiting_reply(language: str) -> str:
-    """That the summary is there and a running reply must end before it is put in place."""
-    return say(language, "waiting")
-
-
-def refused_reply(language: str, key: str, name: str, command: str = COMMAND) -> str:
-    """Why this caller may not use this command; `key` is what `permissions.refusal` gave."""
-    return say(language, key, name=name, command=command)
-
-
-def help_reply(language: str, command: str = COMMAND) -> str:
-    """All commands in short."""
-    return say(language, "help", command=command)
 
 
 def _skipped(language: str, skipped: SkippedLevel) -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from .archive_reply import Compacted, compacted_text
+from .archive_reply import compacted_text
 from .chain import ProviderChoice
 from .layers import LineSettings, Source
-from .replies import engine_line, provider_line, skipped_lines
+from .replies import Compacted, engine_line, provider_line, skipped_lines
 from .texts import COMMAND, say
 from .wording import bar, byte_size, one_line
 
