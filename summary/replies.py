@@ -36,13 +36,16 @@ class DoneFacts:
 
 @dataclass(frozen=True, slots=True)
 class PreviewFacts:
-    """What a run would do. `template` is None with the builtin engine, as are the budgets."""
+    """What a run would do.
+
+    With the builtin engine `template`, `after_tokens` and the budgets are None.
+    """
 
     before_messages: int
     kept_messages: int
     archived_messages: int
     before_tokens: int
-    after_tokens: int
+    after_tokens: int | None
     template: str | None
     budget_tokens: int | None
     retain_tokens: int | None
@@ -173,9 +176,8 @@ def preview_reply(language: str, facts: PreviewFacts, choice: ProviderChoice) ->
     ]
     if facts.trimmed_messages:
         lines.append(say(language, "preview.trimmed", trimmed=facts.trimmed_messages))
-    lines.append(
-        say(language, "preview.tokens", before=facts.before_tokens, after=facts.after_tokens)
-    )
+    key = "preview.tokens_now" if facts.after_tokens is None else "preview.tokens"
+    lines.append(say(language, key, before=facts.before_tokens, after=facts.after_tokens))
     lines.append(engine_line(language, facts.template))
     if facts.budget_tokens is not None:
         budget, retain = facts.budget_tokens, facts.retain_tokens

@@ -223,10 +223,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "🔒 {command} {name} 只有管理员可以使用。",
         "🔒 Only admins can use {command} {name}.",
     ),
-    "refused.disabled": (
-        "🔒 {command} {name} 已被管理员停用。",
-        "🔒 {command} {name} was switched off by an admin.",
-    ),
     "refused.group": (
         "🔒 群聊里 {command} {name} 只有管理员可以使用（可由插件配置 group_members 放开）。",
         (

@@ -239,6 +239,7 @@ RUNS: dict[str, tuple[str, str]] = {
         "约 {before} → {after} tokens（估算）",
         "about {before} → {after} tokens (estimate)",
     ),
+    "preview.tokens_now": ("现在约 {before} tokens", "about {before} tokens now"),
     "preview.budget": (
         "摘要预算 {budget} tokens，其中挑选保留原文至多 {retain} · {requests} 次请求",
         "summary budget {budget} tokens, up to {retain} of it verbatim · {requests:request}",
