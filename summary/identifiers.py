@@ -1,0 +1,167 @@
+"""Exact identifiers a summary left out, gathered in one closing line (spec 2.6).
+
+Laws: only what users wrote and tools were called with is gathered; what the summary or a kept
+message holds is not repeated; newest first, as many as there is room for, never a failure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from .history import tool_calls
+from .hygiene import safe_copy
+from .render import arguments_text
+from .templates import Language
+from .units import Unit
+from .usertext import is_wake_up, read_user_text, visible_text
+
+_LINE_START: dict[Language, str] = {"zh": "标识：", "en": "Identifiers: "}
+_BETWEEN = " | "
+_LONGEST_CHARS = 300
+# Bounds on the work, far above what a closing line can hold.
+_MOST_CANDIDATES, _MOST_SCANNED_CHARS = 2_000, 400_000
+_DEEPEST = 8
+
+_URL = re.compile(
+    r"[a-z][a-z\d+.-]{1,15}://[^\s<>\"'`|\\，。；、！？：（）【】「」《》]{3,}", re.IGNORECASE
+)
+_JOINED = re.compile(r"[,;](?=[a-z]{2,10}://)", re.IGNORECASE)
+# Other identifiers are runs of ASCII without spaces, quotes and brackets; most runs are plain
+# words and go by at the price of one character test.
+_RUN = re.compile(r"[!#-&*-;=?-Z\\^_a-z~]{5,}")
+_TELLING = re.compile(r"[\d/\\@]")
+_SPLIT = re.compile(r"[,;=]|:(?![/\\])")
+_KINDS = re.compile(
+    r"""
+      [\w.+-]+@[\w-]+(?:\.[\w-]+)+                                     # e-mail address
+    | [a-f\d]{8}-[a-f\d]{4}-[a-f\d]{4}-[a-f\d]{4}-[a-f\d]{12}          # UUID
+    | (?=[a-f]*\d)(?=\d*[a-f])[a-f\d]{7,64}                            # hash
+    | (?:~|\.{1,2}|[a-z]:)?[/\\][\w.@+%-]+(?:[/\\][\w.@+%-]+)*[/\\]?  # path with a root
+    | [\w.@+-]+(?:[/\\][\w.@+-]+)*[/\\][\w@+-]+\.[a-z][a-z\d]{0,7}   # path to a named file
+    | [a-z]{1,8}[_-]?\d{4,}[a-z\d]*(?:[_-][a-z\d]{1,12})*              # order-like codes
+    | [a-z\d]{1,12}(?:[_-][a-z\d]{1,12})*[_-]\d{3,}(?:[_-][a-z\d]{1,12})*
+    | \d{8,32}
+    """,
+    re.VERBOSE | re.IGNORECASE | re.ASCII,
+)
+_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}")
+
+
+def closing_line(
+    *,
+    units: Sequence[Unit],
+    kept: Sequence[Unit],
+    summary: str,
+    earlier: Iterable[str],
+    language: Language,
+    room_tokens: int,
+    count_text: Callable[[str], int],
+) -> str:
+    """The line to append to a summary; empty if nothing is missing or fits.
+
+    Args:
+        units: what the summary replaces, in stored order.
+        kept: messages that stay verbatim.
+        summary: the summary as it will be stored.
+        earlier: identifiers an earlier summary's line held.
+        language: of the line's beginning.
+        room_tokens: what the line may cost.
+        count_text: the host's estimate.
+    """
+    line = _LINE_START[language]
+    left = room_tokens - count_text("\n\n" + line) - 1
+    if left <= 0:
+        return ""
+    present = [summary, *map(_whole_text, kept)]
+    chosen: list[str] = []
+    for identifier in _newest_first(units, earlier):
+        # Each figure is rounded up: the estimate of the whole is never above their sum.
+        price = count_text(identifier + _BETWEEN) + 1
+        if price > left or any(identifier in text for text in present):
+            continue
+        left -= price
+        chosen.append(identifier)
+    return line + _BETWEEN.join(chosen) if chosen else ""
+
+
+def split_closing_line(summary: str) -> tuple[str, tuple[str, ...]]:
+    """A summary without its closing line, and the identifiers the line holds."""
+    body, _, last = summary.rstrip().rpartition("\n")
+    for start in _LINE_START.values():
+        if last.startswith(start.rstrip()):
+            found = last[len(start.rstrip()) :].split(_BETWEEN.strip())
+            return body.rstrip(), tuple(filter(None, map(str.strip, found)))
+    return summary, ()
+
+
+def find_identifiers(text: str) -> Iterator[str]:
+    """The identifiers in a text, URLs first, repeated ones too."""
+    if "://" in text:
+        for url in _URL.findall(_JOINED.sub(" ", text)):
+            address = url.rstrip(".,;:!?*_")
+            if address.endswith(")") and address.count("(") < address.count(")"):
+                address = address[:-1]
+            if len(address) <= _LONGEST_CHARS:
+                yield address
+    for run in _RUN.findall(text):
+        if _TELLING.search(run) is None or "://" in run:
+            continue
+        for piece in _SPLIT.split(run):
+            identifier = piece.lstrip("!?*#&^-").rstrip(".!?*#&^-_~")
+            if len(identifier) <= _LONGEST_CHARS and _is_identifier(identifier):
+                yield identifier
+
+
+def _is_identifier(text: str) -> bool:
+    return _KINDS.fullmatch(text) is not None and _DATE.fullmatch(text) is None
+
+
+def _newest_first(units: Sequence[Unit], earlier: Iterable[str]) -> Iterator[str]:
+    seen: set[str] = set()
+    scanned = 0
+    for unit in reversed(units):
+        for text in _sources(unit):
+            scanned += len(text)
+            for identifier in reversed(list(find_identifiers(text))):
+                if identifier not in seen:
+                    seen.add(identifier)
+                    yield identifier
+        if scanned > _MOST_SCANNED_CHARS or len(seen) > _MOST_CANDIDATES:
+            break
+    yield from (identifier for identifier in dict.fromkeys(earlier) if identifier not in seen)
+
+
+def _sources(unit: Unit) -> Iterator[str]:
+    """What a unit's user wrote and what its tools were called with, newest first."""
+    for item in reversed(unit.items):
+        if item.role == "user":
+            text = read_user_text(item.data).text
+            if not is_wake_up(text):
+                yield safe_copy(text)
+        for call in reversed(tool_calls(item.data)):
+            yield safe_copy(" \n".join(_strings(_decoded(arguments_text(call)), _DEEPEST)))
+
+
+def _decoded(arguments: str) -> object:
+    """The arguments' value; escapes in undecoded JSON would become parts of paths."""
+    try:
+        return json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def _strings(value: object, depth: int) -> Iterator[str]:
+    if isinstance(value, str | int) and not isinstance(value, bool):
+        yield str(value)[:_MOST_SCANNED_CHARS]
+    elif depth and isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _strings(inner, depth - 1)
+
+
+def _whole_text(unit: Unit) -> str:
+    return "\n".join(
+        visible_text(item.data) + "\n" + "\n".join(map(arguments_text, tool_calls(item.data)))
+        for item in unit.items
+    )
