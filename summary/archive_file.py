@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Concatenate
 
 from .archive_care import tend
-from .archive_schema import archive_errors, atomic, migrate
+from .archive_schema import archive_errors, atomic, expect_known, migrate
 from .archive_search import ensure_index
 from .errors import ArchiveFailed
 
@@ -132,6 +132,7 @@ class ArchiveFile:
                 self._path, timeout=_BUSY_SECONDS, isolation_level=None, factory=factory
             )
             try:
+                expect_known(conn)  # before anything of the file is changed
                 for pragma in (
                     "auto_vacuum = INCREMENTAL",  # before the first table
                     "journal_mode = WAL",

@@ -60,13 +60,9 @@ class _Folding(dict[int, str]):
     """Characters to the form they are compared in; filled as characters turn up."""
 
     def __missing__(self, code: int) -> str:
-        char = chr(code)
-        if unicodedata.category(char) == "Cs" or code == 0:
-            folded = "\ufffd"
-        else:
-            folded = unicodedata.normalize("NFKC", char).casefold()
-            bare = _accents.sub("", unicodedata.normalize("NFD", folded))
-            folded = unicodedata.normalize("NFC", bare)
+        folded = unicodedata.normalize("NFKC", chr(code)).casefold()
+        bare = _accents.sub("", unicodedata.normalize("NFD", folded))
+        folded = unicodedata.normalize("NFC", bare)
         self[code] = folded
         return folded
 

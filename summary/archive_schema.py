@@ -59,6 +59,19 @@ def archive_errors() -> Iterator[None]:
         raise ArchiveFailed(detail=_one_line(exc)) from exc
 
 
+def expect_known(conn: sqlite3.Connection, known: int | None = None) -> int:
+    """The version of the file, if we know it.
+
+    Raises:
+        ArchiveTooNew: a newer version of the plugin has written it.
+    """
+    found = _version(conn)
+    newest = len(MIGRATIONS) if known is None else known
+    if found > newest:
+        raise ArchiveTooNew(found=found, known=newest)
+    return found
+
+
 def migrate(conn: sqlite3.Connection, migrations: Sequence[Migration] | None = None) -> None:
     """Bring the file to the newest version, one transaction a step.
 
@@ -66,9 +79,7 @@ def migrate(conn: sqlite3.Connection, migrations: Sequence[Migration] | None = N
         ArchiveTooNew: a newer version of the plugin has written it.
     """
     steps = MIGRATIONS if migrations is None else migrations
-    found = _version(conn)
-    if found > len(steps):
-        raise ArchiveTooNew(found=found, known=len(steps))
+    found = expect_known(conn, len(steps))
     for version, step in enumerate(steps[found:], start=found + 1):
         with atomic(conn):
             # Another process may have opened the file in this moment and been first.

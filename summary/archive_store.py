@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import re
 import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -28,6 +27,7 @@ from .archive_types import (
 from .errors import ArchiveFailed
 from .heads import KnownHead
 from .history import canonical_json
+from .hygiene import valid_text
 
 _NEXT_STAGES = {
     Stage.ARCHIVED: {Stage.DONE, Stage.VOID},
@@ -37,7 +37,6 @@ _NEXT_STAGES = {
     Stage.VOID: set(),
 }
 _HEAD, _MARKER = "head", "marker"
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 _COMPACTIONS = """
     SELECT c.id, c.number, c.stage, b.created_seconds, c.message_count, c.kept_count,
@@ -54,11 +53,6 @@ def exact(text: str) -> bytes:
 def from_exact(stored: bytes) -> str:
     """The text that `exact` was given."""
     return stored.decode("utf-8", "surrogatepass")
-
-
-def clean(text: str) -> str:
-    """The text without what SQLite's own text cannot hold; for looking, not for giving back."""
-    return _UNSTORABLE.sub("\ufffd", text)
 
 
 def find_conversation(conn: sqlite3.Connection, cid: str) -> int | None:
@@ -191,7 +185,7 @@ def latest(conn: sqlite3.Connection, cid: str) -> Compaction | None:
 
 def get(conn: sqlite3.Connection, cid: str, number: int) -> Compaction | None:
     """The compaction that people know by this number."""
-    found = _done(conn, cid, "AND c.number = ?", number)
+    found = _done(conn, cid, "AND c.number = ?", _within_sql(number))
     return found[0] if found else None
 
 
@@ -211,7 +205,7 @@ def number(conn: sqlite3.Connection, compaction_id: int) -> int:
 
 def newest(conn: sqlite3.Connection, cid: str, limit: int) -> tuple[Compaction, ...]:
     """The done compactions, newest first."""
-    return _done(conn, cid, "ORDER BY c.id DESC LIMIT ?", limit)
+    return _done(conn, cid, "ORDER BY c.id DESC LIMIT ?", _within_sql(limit))
 
 
 def messages(conn: sqlite3.Connection, batch_id: int) -> tuple[ArchivedMessage, ...]:
@@ -261,6 +255,11 @@ def is_recallable(conn: sqlite3.Connection, cid: str) -> bool:
     return row is not None
 
 
+def _within_sql(value: int) -> int:
+    """A number that somebody typed, kept in the range that SQLite takes."""
+    return max(0, min(value, 2**63 - 1))
+
+
 def _done(conn: sqlite3.Connection, cid: str, rest: str, *values: Any) -> tuple[Compaction, ...]:
     where = f"WHERE v.cid = ? AND c.stage IN (?, ?) {rest}"
     return _compactions(conn, where, exact(cid), Stage.DONE, Stage.UNDOING, *values)
@@ -303,7 +302,7 @@ def _new_batch(
     (batch,) = conn.execute(
         """INSERT INTO batch (conversation_id, reason, created_seconds, visible)
            VALUES (?, ?, ?, ?) RETURNING id""",
-        (conversation, clean(reason), now, visible),
+        (conversation, valid_text(reason), now, visible),
     ).fetchone()
     return int(batch)
 
@@ -323,16 +322,16 @@ def _store_messages(
             "SELECT id FROM content WHERE conversation_id = ? AND hash = ?", (conversation, digest)
         ).fetchone()
         if row is None:
-            text = clean(message.text)
+            text = valid_text(message.text)
             # Nothing to be found in an empty text: it counts as indexed.
             conn.execute(
                 "INSERT INTO content VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (free, conversation, digest, clean(message.role), not text, text, raw),
+                (free, conversation, digest, valid_text(message.role), not text, text, raw),
             )
             content, free = free, free + 1
         else:
             (content,) = row
-        speaker = None if message.speaker is None else clean(message.speaker)
+        speaker = None if message.speaker is None else valid_text(message.speaker)
         conn.execute(
             "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?)",
             (batch, position, content, message.kept, speaker, message.time_seconds),

@@ -13,8 +13,9 @@ import sqlite3
 from collections.abc import Iterable
 from itertools import pairwise
 
-from .archive_store import clean, exact, from_exact, touch_conversation
+from .archive_store import exact, from_exact, touch_conversation
 from .archive_types import Sample, Speaker
+from .hygiene import valid_text
 
 _SAMPLES = 2000
 _SPEAKERS = 20_000
@@ -68,8 +69,8 @@ def note_speaker(
         (
             conversation,
             message_hash,
-            clean(speaker.user_id),
-            clean(speaker.nickname),
+            valid_text(speaker.user_id),
+            valid_text(speaker.nickname),
             speaker.time_seconds,
         ),
     )
