@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -50,6 +51,7 @@ _OLD_COMPRESSION = {
     "provider_id": "llm_compress_provider_id",
     "fallback_max_tokens": "fallback_max_context_tokens",
 }
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _NOT_FOR_USERS = {"tests", "tools", ".ci", ".git"}
 
 
@@ -243,6 +245,11 @@ class Bot:
         if self._process is not None:
             self.stop()
 
+    def wait(self) -> None:
+        """Wait until the process ends by itself."""
+        assert self._process is not None
+        self._process.wait()
+
     @property
     def pid(self) -> int:
         """Its process id."""
@@ -271,11 +278,13 @@ class Bot:
 
     def log(self) -> str:
         """All it printed so far."""
-        return self.log_path.read_text("utf-8", "replace") if self.log_path.exists() else ""
+        if not self.log_path.exists():
+            return ""
+        return _COLOUR.sub("", self.log_path.read_text("utf-8", "replace"))
 
     def log_tail(self, lines: int = 60) -> str:
         """The end of what it printed."""
-        return "\n".join(self.log().splitlines()[-lines:])
+        return "\n".join(line[:400] for line in self.log().splitlines()[-lines:])
 
     def wait_log(self, text: str, count: int = 1, timeout_seconds: float = 20) -> None:
         """Wait until the log holds a text so many times."""
@@ -532,7 +541,7 @@ class Bot:
             "provider": [self._provider(provider) for provider in providers],
             "platform": platforms,
             "admins_id": admins,
-            "log_level": "DEBUG",
+            "log_level": "INFO",
         } | self._agent_config(providers[0].id, compression)
 
     def _agent_config(self, provider_id: str, compression: Mapping[str, Any]) -> dict[str, Any]:

@@ -252,7 +252,9 @@ def carry_marks(request: Request) -> Reply:
     headings = re.findall(r"(?m)^## .+$", request.system)
     if not headings:
         return say(f"Summary of what was said: {marks}")
-    picks = [f"{name} none" for name in ("【保留原文】", "[Keep verbatim]") if name in request.system]
+    picks = [
+        f"{name} none" for name in ("【保留原文】", "[Keep verbatim]") if name in request.system
+    ]
     sections = [f"{headings[0]}\n{marks}", *(f"{heading}\n无" for heading in headings[1:])]
     return say("\n".join([*picks, *sections]))
 
@@ -299,7 +301,7 @@ class Model:
         self.defaults: dict[str, Step] = {
             "chat": recall_or_note,
             "summary": carry_marks,
-            "title": "<None>",
+            "title": "A title",
         }
 
     @property
