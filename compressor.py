@@ -40,8 +40,8 @@ from .summary.chain import (
     resolve_provider,
     session_provider,
 )
-from .summary.core_settings import CoreCompression
 from .summary.copies import alternating, sendable
+from .summary.core_settings import CoreCompression
 from .summary.errors import (
     CompactError,
     ContextTooLong,
@@ -136,6 +136,9 @@ class _ErrorsRaised:
 
 # --- the host
 
+# What loading raises for a shape the host does not know.
+_UNLOADABLE = (ValueError, KeyError, TypeError, AttributeError)
+
 
 class AstrBotHost:
     """`summary.host.Host` spoken by AstrBot."""
@@ -192,7 +195,7 @@ class AstrBotHost:
         """The message as the host would write it back; where it cannot load it, as it is."""
         try:
             dumped = dump_messages_with_checkpoints(bind_checkpoint_messages([dict(message)]))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except _UNLOADABLE:
             dumped = []
         return canonical_json(dumped[0] if dumped else message)
 
@@ -257,13 +260,50 @@ def _conversations() -> Any:
     return ConversationV2.__table__  # type: ignore[attr-defined]
 
 
-def _host_estimator() -> Estimator:
-    return Estimator(
+_PROBES: tuple[StoredMessage, ...] = (
+    {"role": "user", "content": "一鿿ꀀé “😀” \u200d☀ abc" * 7},
+    {
+        "role": "assistant",
+        "content": [
+            {"type": "think", "think": "想 abc"},
+            {"type": "image_url", "image_url": {"url": "x"}},
+            {"type": "audio_url", "audio_url": {"url": "x"}},
+        ],
+        "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "中文"}}],
+    },
+)
+
+
+def _host_estimator() -> Estimator | _HostCounter:
+    """Our reading of the host's counter, or, where they part ways, the counter itself."""
+    ours = Estimator(
         emoji=getattr(token_counter, "EMOJI_TOKEN_ESTIMATE", 0.0),
         emoji_pattern=getattr(token_counter, "EMOJI_PATTERN", None),
-        image=token_counter.IMAGE_TOKEN_ESTIMATE,
-        audio=token_counter.AUDIO_TOKEN_ESTIMATE,
+        image=getattr(token_counter, "IMAGE_TOKEN_ESTIMATE", 0),
+        audio=getattr(token_counter, "AUDIO_TOKEN_ESTIMATE", 0),
     )
+    theirs = _HostCounter(ours)
+    if all(ours.message(probe) == theirs.message(probe) for probe in _PROBES):
+        return ours
+    logger.warning("This AstrBot counts tokens in a way of its own; counting will be slower")
+    return theirs
+
+
+class _HostCounter:
+    """The host's counter, over messages that have to be loaded first."""
+
+    def __init__(self, otherwise: Estimator) -> None:
+        self._counter = token_counter.EstimateTokenCounter()
+        self._otherwise = otherwise
+
+    def message(self, message: StoredMessage) -> int:
+        try:
+            return self._counter.count_tokens(bind_checkpoint_messages([dict(message)]))
+        except _UNLOADABLE:
+            return self._otherwise.message(message)
+
+    def text(self, text: str) -> int:
+        return self.message({"role": "user", "content": text})
 
 
 class _Asked:

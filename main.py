@@ -174,6 +174,31 @@ class CompactPlugin(Star):
         """修改配置 / Change settings"""
         await self._answer(event, "set")
 
+    @compact.command("undo")
+    async def undo(self, event: AstrMessageEvent) -> None:
+        """撤销上次压缩 / Take the last compaction back"""
+        await self._answer(event, "undo")
+
+    @compact.command("show")
+    async def show(self, event: AstrMessageEvent) -> None:
+        """完整摘要 / Show a summary in full"""
+        await self._answer(event, "show")
+
+    @compact.command("history")
+    async def history(self, event: AstrMessageEvent) -> None:
+        """压缩记录 / List the compactions"""
+        await self._answer(event, "history")
+
+    @compact.command("search")
+    async def search(self, event: AstrMessageEvent) -> None:
+        """搜索归档 / Search archived messages"""
+        await self._answer(event, "search")
+
+    @compact.command("forget")
+    async def forget(self, event: AstrMessageEvent) -> None:
+        """删除归档 / Erase the archive"""
+        await self._answer(event, "forget")
+
     @compact.command("help")
     async def help(self, event: AstrMessageEvent) -> None:
         """帮助 / Help"""
@@ -191,8 +216,7 @@ class CompactPlugin(Star):
     async def _answer(self, event: AstrMessageEvent, name: str, *, disabled: bool = False) -> None:
         """Run a command in a task that `/stop` and `/reset` can end, and say its reply."""
         event.should_call_llm(True)  # AstrBot's name for: do not
-        call = Call.read(event)
-        assert call is not None
+        call = Call.read(event) or Call(NAME, None, "")
         caller = self._caller(event, call)
 
         async def speak(text: str) -> None:
@@ -224,7 +248,8 @@ class CompactPlugin(Star):
         isolated = event.get_extra("_session_isolated")
         if isolated is None:
             isolated = bool(group_id) and event.session_id != group_id
-        prefix = next(iter(self.context.get_config(umo=event.unified_msg_origin)["wake_prefix"]), "")
+        cfg = self.context.get_config(umo=event.unified_msg_origin)
+        prefix = next(iter(cfg["wake_prefix"]), "")
         return Caller(
             umo=event.unified_msg_origin,
             user_id=event.get_sender_id(),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 
+from .archive_reply import SearchHit, history_reply, search_reply, show_reply
 from .archive_types import Compaction, Found, Stage
 from .args import is_confirmation, parse_number
 from .permissions import Caller
-from .replies import Compacted, SearchHit, history_reply, search_reply, show_reply
+from .replies import Compacted
 from .service import Service
 from .texts import say
 from .undo import undo
+from .wording import local_time
 
 Speak = Callable[[str], Awaitable[None]]
 
@@ -63,7 +64,7 @@ class ArchiveCommands:
             if record is None:
                 shown = body.strip().removeprefix("#")[:20]
                 return say(language, "show.unknown", number=shown, command=caller.command)
-        when = datetime.fromtimestamp(record.created_seconds)
+        when = local_time(record.created_seconds)
         return show_reply(language, record.number or 0, when, record.summary)
 
     async def history(self, caller: Caller, _body: str, language: str, _speak: Speak) -> str:
@@ -109,11 +110,11 @@ def compacted(record: Compaction) -> Compacted:
         after_messages=record.messages_after,
         before_tokens=record.tokens_before,
         after_tokens=record.tokens_after,
-        when=datetime.fromtimestamp(record.created_seconds),
+        when=local_time(record.created_seconds),
         undone=record.stage is Stage.UNDONE,
     )
 
 
 def _hit(found: Found) -> SearchHit:
-    when = datetime.fromtimestamp(found.time_seconds) if found.time_seconds else None
+    when = local_time(found.time_seconds) if found.time_seconds else None
     return SearchHit(found.number, when, found.speaker or found.role, found.snippet)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import UTC, datetime
 
-from .archive_types import Compaction, Stage
+from .archive_commands import ArchiveCommands, Speak, compacted
 from .args import (
     CompactArgs,
     SetRefused,
@@ -25,7 +25,6 @@ from .history import message_text, parse_history
 from .permissions import Caller, refusal
 from .plan import Skip
 from .replies import (
-    Compacted,
     DoneFacts,
     PreviewFacts,
     done_reply,
@@ -41,8 +40,6 @@ from .status_reply import StatusFacts, status_reply
 from .texts import say
 from .wording import reply_language
 
-Speak = Callable[[str], Awaitable[None]]
-
 # Enough of a conversation's end to know its language by.
 _SAMPLE_MESSAGES = 20
 
@@ -52,6 +49,7 @@ class Commands:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        archive = ArchiveCommands(service)
         self._by_name: dict[str, Callable[[Caller, str, str, Speak], Awaitable[str]]] = {
             "run": self._run,
             "preview": self._preview,
@@ -59,6 +57,11 @@ class Commands:
             "config": self._config,
             "set": self._set,
             "help": self._help,
+            "undo": archive.undo,
+            "show": archive.show,
+            "history": archive.history,
+            "search": archive.search,
+            "forget": archive.forget,
         }
 
     async def answer(self, name: str, caller: Caller, body: str, speak: Speak) -> str:
@@ -134,7 +137,7 @@ class Commands:
         facts = _preview_facts(result, args)
         return "\n".join([*ignored, preview_reply(language, facts, choice)])
 
-    async def _status(self, caller: Caller, body: str, language: str, _speak: Speak) -> str:
+    async def _status(self, caller: Caller, _body: str, language: str, _speak: Speak) -> str:
         service = self._service
         cid = await service.conversation(caller.umo)
         lines = service.settings.lines(caller.umo)
@@ -164,14 +167,14 @@ class Commands:
             auto_compact=service.settings.auto_compact,
             running=cid in service.compactions.running,
             template=service.template(caller.umo, args),
-            last=_compacted(last) if last else None,
+            last=compacted(last) if last else None,
             trimmed_messages=stats.pending_trimmed,
             archived_compactions=stats.compactions,
             archived_messages=stats.messages,
             archive_bytes=stats.raw_bytes,
             archive_problem="; ".join(health.problems),
         )
-        return status_reply(language, facts, choice, datetime.now(), caller.command)
+        return status_reply(language, facts, choice, datetime.now(UTC), caller.command)
 
     async def _config(self, caller: Caller, _body: str, language: str, _speak: Speak) -> str:
         settings = self._service.settings
@@ -248,17 +251,4 @@ def _preview_facts(preview: Preview, args: CompactArgs) -> PreviewFacts:
         requests=prepared.requests,
         trimmed_messages=sum(len(unit.items) for unit in plan.trimmed),
         focus=args.effective_focus,
-    )
-
-
-def _compacted(record: Compaction) -> Compacted:
-    return Compacted(
-        number=record.number or 0,
-        trigger=record.trigger,
-        before_messages=record.messages_before,
-        after_messages=record.messages_after,
-        before_tokens=record.tokens_before,
-        after_tokens=record.tokens_after,
-        when=datetime.fromtimestamp(record.created_seconds),
-        undone=record.stage is Stage.UNDONE,
     )

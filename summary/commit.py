@@ -103,20 +103,21 @@ async def commit(
     Raises:
         HistoryMoved, NotSmaller, ArchiveFailed: nothing was changed.
     """
-    async with _announced(host.lock(draft.row.umo), on_wait):
+    async with announced(host.lock(draft.row.umo), on_wait):
         for _ in range(2):
             await stands()
             row = await host.read(draft.row.cid)
             ready = await asyncio.to_thread(_prepare, draft, row, host)
             await stands()
-            committed = await _uninterrupted(_archive_and_swap(ready, host, archive))
+            committed = await uninterrupted(_archive_and_swap(ready, host, archive))
             if committed is not None:
                 return committed
     raise HistoryChanged
 
 
 @asynccontextmanager
-async def _announced(lock: AbstractAsyncContextManager[None], on_wait: Callable[[], None]) -> Any:
+async def announced(lock: AbstractAsyncContextManager[None], on_wait: Callable[[], None]) -> Any:
+    """Hold a lock; if it is not free at once, `on_wait` is called while we wait."""
     handle = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, on_wait)
     try:
         async with lock:
@@ -126,7 +127,7 @@ async def _announced(lock: AbstractAsyncContextManager[None], on_wait: Callable[
         handle.cancel()
 
 
-async def _uninterrupted[T](work: Coroutine[Any, Any, T]) -> T:
+async def uninterrupted[T](work: Coroutine[Any, Any, T]) -> T:
     """Finish `work` even if we are cancelled meanwhile.
 
     Between archive and settling the outcome must be known, however often one is cancelled. A
@@ -197,9 +198,12 @@ async def _archive_and_swap(ready: _Ready, host: Host, archive: Archive) -> Comm
     """Archive, swap, settle; None if another writer was faster."""
     record = ready.record
     begun = await archive.begin(record, ready.span)
-    # If the swap raises, whether it happened is unknown: the record stays `archived` and is
-    # settled by looking at the history.
-    swapped = await host.swap(ready.row.cid, ready.row.text, ready.new_text)
+    try:
+        swapped = await host.swap(ready.row.cid, ready.row.text, ready.new_text)
+    except Exception:
+        # Whether it happened is unknown. If looking fails too, the next start looks.
+        await settle_unfinished(host, archive, ready.row.cid)
+        raise
     await archive.settle(begun, Stage.DONE if swapped else Stage.VOID)
     if not swapped:
         return None
@@ -298,16 +302,20 @@ def _span_messages(plan: CompactionPlan, kept: set[int]) -> tuple[SpanMessage, .
     return tuple(span)
 
 
-async def settle_unfinished(host: Host, archive: Archive) -> int:
-    """Settle what a crash left between archive and swap; how many records that were.
+async def settle_unfinished(host: Host, archive: Archive, cid: str | None = None) -> int:
+    """Settle what was left between archive and swap; how many records that were.
 
-    A swap that happened shows: the history begins with the head summary it wrote.
+    `cid` names one conversation, None is all of them.
+
+    A swap that happened shows: the history begins with the head summary it wrote. An undo that
+    happened shows the other way round.
     """
-    unfinished = await archive.unsettled()
+    unfinished = await archive.unsettled(cid)
     for record in unfinished:
         row = await host.read(record.cid)
-        swapped = row is not None and await asyncio.to_thread(_begins_with, row, record.head_hash)
-        await archive.settle(record.id, Stage.DONE if swapped else Stage.VOID)
+        stands = row is not None and await asyncio.to_thread(_begins_with, row, record.head_hash)
+        gone = Stage.VOID if record.stage is Stage.ARCHIVED else Stage.UNDONE
+        await archive.settle(record.id, Stage.DONE if stands else gone)
     return len(unfinished)
 
 

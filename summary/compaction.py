@@ -37,7 +37,7 @@ class Order:
     trigger: str
     engine: Engine
     job: Job
-    model: Model | None
+    model: Model
     keep_recent_ratio: float
     min_messages: int
     line_tokens: int | None = None
@@ -100,7 +100,9 @@ Listener = Callable[[Progress], None]
 class Run:
     """A compaction in flight. `void()` makes it end without a write."""
 
-    order: Order
+    umo: str
+    cid: str
+    trigger: str
     listener: Listener | None
     task: asyncio.Task[Any] | None
     voided: bool = False
@@ -162,22 +164,29 @@ class Compactions:
         Raises:
             CompactError: not done; the stored history is untouched.
         """
-        async with self._alone(order, listener) as run:
-            return await self._run(run)
+        async with self.alone(order.umo, order.cid, order.trigger, listener) as run:
+            return await self._run(run, order)
 
     @asynccontextmanager
-    async def _alone(self, order: Order, listener: Listener | None) -> AsyncIterator[Run]:
+    async def alone(
+        self, umo: str, cid: str, trigger: str, listener: Listener | None = None
+    ) -> AsyncIterator[Run]:
+        """Be the only one who works on a conversation.
+
+        Raises:
+            Busy: another one does.
+        """
         # No await between look and entry: two commands at once make one run.
-        if order.cid in self.running:
+        if cid in self.running:
             raise Busy
-        run = self.running[order.cid] = Run(order, listener, asyncio.current_task())
+        run = Run(umo, cid, trigger, listener, asyncio.current_task())
+        self.running[cid] = run
         try:
             yield run
         finally:
-            del self.running[order.cid]
+            del self.running[cid]
 
-    async def _run(self, run: Run) -> Outcome | Skip:
-        order = run.order
+    async def _run(self, run: Run, order: Order) -> Outcome | Skip:
         started = False
         try:
             snapshot = await self._snapshot(order.cid)
@@ -187,7 +196,7 @@ class Compactions:
             prepared = await asyncio.to_thread(order.engine.prepare, plan, order.job)
             started = True
             self._tell(run, "start", steps=prepared.requests)
-            outcome = await self._summarize_and_commit(run, snapshot, plan, prepared)
+            outcome = await self._summarize_and_commit(run, order, snapshot, plan, prepared)
         except asyncio.CancelledError:
             error = Voided()
             if started:
@@ -203,10 +212,13 @@ class Compactions:
         return outcome
 
     async def _summarize_and_commit(
-        self, run: Run, snapshot: Snapshot, plan: CompactionPlan, prepared: Prepared
+        self,
+        run: Run,
+        order: Order,
+        snapshot: Snapshot,
+        plan: CompactionPlan,
+        prepared: Prepared,
     ) -> Outcome:
-        order = run.order
-        assert order.model is not None
         began = time.monotonic()
         result = await order.engine.summarize(
             plan, prepared, order.job, order.model, lambda i, n: self._tell(run, "step", i, n)
@@ -262,12 +274,11 @@ class Compactions:
             raise NoConversation
         stored = await asyncio.to_thread(parse_history, row.text)
         known = await self._known(stored)
-        layout = await asyncio.to_thread(
-            read_layout, stored, self._host.count_tokens, known.get
-        )
+        layout = await asyncio.to_thread(read_layout, stored, self._host.count_tokens, known.get)
         archive = await self._archive()
         batches = await archive.pending_trimmed(cid)
-        trimmed = await asyncio.to_thread(self._trimmed_units, [[m.raw for m in batch.messages] for batch in batches])
+        raws = [message.raw for batch in batches for message in batch.messages]
+        trimmed = await asyncio.to_thread(self._trimmed_units, raws)
         latest = await archive.latest(cid)
         return Snapshot(
             row, layout, known, trimmed, tuple(batch.id for batch in batches),
@@ -281,8 +292,8 @@ class Compactions:
             return {}
         return dict((await (await self._archive()).knows([wanted])).heads)
 
-    def _trimmed_units(self, batches: Sequence[Sequence[str]]) -> tuple[Unit, ...]:
-        messages = [m for batch in batches for m in parse_history("[" + ",".join(batch) + "]")]
+    def _trimmed_units(self, raws: Sequence[str]) -> tuple[Unit, ...]:
+        messages = parse_history("[" + ",".join(raws) + "]")
         return group_units(bind_checkpoints(messages, self._host.count_tokens)).units
 
     def _plan(self, snapshot: Snapshot, order: Order) -> CompactionPlan | Skip:
@@ -312,10 +323,7 @@ class Compactions:
         outcome: Outcome | None = None,
         error: CompactError | None = None,
     ) -> None:
-        order = run.order
-        event = Progress(
-            order.umo, order.cid, order.trigger, stage, step, steps, outcome, error
-        )
+        event = Progress(run.umo, run.cid, run.trigger, stage, step, steps, outcome, error)
         for listener in (run.listener, *self._listeners):
             if listener is not None:
                 listener(event)

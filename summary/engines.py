@@ -97,7 +97,7 @@ class Engine(Protocol):
         ...
 
     def limit_retained(
-        self, plan: CompactionPlan, retained: frozenset[int], count_line: int | None
+        self, plan: CompactionPlan, retained: frozenset[int], count_line: int | None, /
     ) -> frozenset[int]:
         """What may stay of the retained units in the history as it is at commit."""
         ...
@@ -130,8 +130,8 @@ class BuiltinEngine:
             model,
             messages,
             self._instruction(job, prepared.language),
-            timeout_seconds=job.timeout_seconds,
-            extra_body=job.extra_body,
+            job.timeout_seconds,
+            job.extra_body,
         )
         kept = {places[index] for index in result.kept if places[index] is not None}
         retained = frozenset(
@@ -145,7 +145,7 @@ class BuiltinEngine:
         )  # fmt: skip
 
     def limit_retained(
-        self, plan: CompactionPlan, retained: frozenset[int], count_line: int | None
+        self, _plan: CompactionPlan, retained: frozenset[int], _count_line: int | None, /
     ) -> frozenset[int]:
         """Everything: what the compressor keeps is the live request."""
         return retained

@@ -21,6 +21,9 @@ CompactError
 │   ├── HistoryCleared
 │   ├── HistoryChanged
 │   └── Voided               cancelled, switched away, reloaded: counts as no attempt
+├── CannotUndo               the history no longer begins with what the compaction wrote
+│   └── ClearedSince
+├── NothingToUndo
 ├── ArchiveFailed            the disk, or the archive file
 │   └── ArchiveTooNew
 └── HostChanged              the maintainer: AstrBot no longer works as we know it
@@ -80,7 +83,7 @@ class UnreadableHistory(NotAvailable):
 
 
 class Busy(CompactError):
-    """This conversation is being compacted already."""
+    """The conversation is being compacted already."""
 
     key = "error.busy"
 
@@ -167,6 +170,24 @@ class Voided(HistoryMoved):
     """The run was called off: `/stop`, a switch of conversation, a reload, the shutdown."""
 
     key = "error.voided"
+
+
+class NothingToUndo(CompactError):
+    """The conversation has no compaction that could be taken back."""
+
+    key = "undo.nothing"
+
+
+class CannotUndo(CompactError):
+    """The history no longer begins with what the compaction wrote. Field: `number`."""
+
+    key = "undo.changed"
+
+
+class ClearedSince(CannotUndo):
+    """The conversation was cleared after the compaction. Field: `number`."""
+
+    key = "undo.cleared"
 
 
 class ArchiveFailed(CompactError):

@@ -123,6 +123,31 @@ class Host(Protocol):
         """The message as the host would write it back, for equality (CASES: the round trip)."""
         ...
 
+    async def choose(self, umo: str, run_id: str, config_id: str) -> ProviderChoice:
+        """The provider chain of spec 5 for a session."""
+        ...
+
+    def model(self, umo: str, provider: Any) -> Model:
+        """The summary model behind a provider of the chain, with its limits."""
+        ...
+
+    async def chat_model(self, umo: str) -> ModelInfo | None:
+        """The session's chat model, None if it has none."""
+        ...
+
+    def core(self, umo: str) -> CoreCompression:
+        """The host's own compression settings for a session."""
+        ...
+
+    def admin_ids(self, umo: str) -> frozenset[str]:
+        """The ids of the bot's admins."""
+        ...
+
+    @property
+    def builtin_instruction(self) -> str:
+        """What the host's own compressor asks for if it is told nothing else."""
+        ...
+
     async def summarize_builtin(
         self,
         model: Model,

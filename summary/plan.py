@@ -191,7 +191,9 @@ def _tail_start(
     return start, live_request
 
 
-def _whole_rounds(dialog: Sequence[Item], cuts: Sequence[bool], limit: int, most: int | None) -> int:
+def _whole_rounds(
+    dialog: Sequence[Item], cuts: Sequence[bool], limit: int, most: int | None
+) -> int:
     """Where the whole rounds from the end that fit begin; the dialog's length if none does."""
     start, used = len(dialog), 0
     for offset in range(len(dialog) - 1, -1, -1):

@@ -70,7 +70,7 @@ class Service:
         try:
             await self.archive()
         except ArchiveFailed as error:
-            self.log.error("the archive cannot be opened, nothing will be compacted: %s", error)
+            self.log.warning("the archive cannot be opened, nothing is compacted: %s", error)
 
     async def stop(self) -> None:
         """End all runs without a write and close the archive."""
@@ -187,7 +187,7 @@ class Service:
         try:
             self._save()
         except OSError as exc:
-            self.log.error("the config file cannot be written: %s", exc)
+            self.log.warning("the config file cannot be written: %s", exc)
             return exc.strerror or str(exc)
         return None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 CUT_MARK = "…"
 
@@ -73,6 +74,11 @@ def bar(percent: int, cells: int = 5) -> str:
     """A usage bar; more than all of it is a full bar."""
     filled = min(max(percent, 0) * cells // 100, cells)
     return "▓" * filled + "░" * (cells - filled)
+
+
+def local_time(seconds: float) -> datetime:
+    """A time on the clock of the machine the bot runs on."""
+    return datetime.fromtimestamp(seconds, UTC).astimezone()
 
 
 def byte_size(count: int) -> str:

@@ -1,0 +1,122 @@
+"""Taking a compaction back: its messages in front of what came since (spec 4.2).
+
+Invariant: only a history that still begins with what the compaction wrote is touched, in one
+compare-and-set, and all it held is in it afterwards: the originals as stored, then the talk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .archive import Archive
+from .archive_types import ArchivedMessage, Compaction, Stage
+from .commit import (
+    announced,
+    prefix_messages,
+    same_message,
+    settle_unfinished,
+    uninterrupted,
+)
+from .errors import CannotUndo, ClearedSince, HistoryChanged, HistoryCleared, NothingToUndo
+from .heads import is_gap_marker
+from .history import Stored, dump_history, parse_history
+from .host import Host, Row
+from .units import bind_checkpoints
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """An undo that is done; the message counts are shown counts."""
+
+    number: int
+    messages_before: int
+    messages_after: int
+
+
+async def undo(
+    host: Host, archive: Archive, umo: str, cid: str, on_wait: Callable[[], None]
+) -> Undone:
+    """Take the last compaction of a conversation back.
+
+    Raises:
+        NothingToUndo, CannotUndo: nothing was changed, for the reason given.
+        HistoryMoved, ArchiveFailed: nothing was changed.
+    """
+    record = await archive.latest(cid)
+    if record is None:
+        raise NothingToUndo
+    messages = await archive.messages(record.id)
+    async with announced(host.lock(umo), on_wait):
+        for _ in range(2):
+            row = await host.read(cid)
+            if row is None:
+                raise HistoryCleared
+            restored = await asyncio.to_thread(_restore, record, messages, row, host)
+            if await uninterrupted(_swap(record, row, restored.new_text, host, archive)):
+                return Undone(record.number or 0, restored.before, restored.after)
+    raise HistoryChanged
+
+
+async def _swap(
+    record: Compaction, row: Row, new_text: str, host: Host, archive: Archive
+) -> bool | None:
+    await archive.settle(record.id, Stage.UNDOING)
+    try:
+        swapped = await host.swap(row.cid, row.text, new_text)
+    except Exception:
+        await settle_unfinished(host, archive, row.cid)
+        raise
+    await archive.settle(record.id, Stage.UNDONE if swapped else Stage.DONE)
+    return swapped or None
+
+
+@dataclass(frozen=True, slots=True)
+class _Restored:
+    new_text: str
+    before: int
+    after: int
+
+
+def _restore(
+    record: Compaction, messages: Sequence[ArchivedMessage], row: Row, host: Host
+) -> _Restored:
+    """The history as it would be without the compaction."""
+    number = record.number or 0
+    stored = parse_history(row.text)
+    items = bind_checkpoints(stored, lambda _: 0)
+    leading = next((n for n, item in enumerate(items) if item.role != "system"), len(items))
+    body = items[leading:]
+    if not body:
+        raise ClearedSince(number=number)
+    written = prefix_messages(record.prefix_json)
+    ours = [message for message in written if not message.is_checkpoint]
+    if len(body) < len(ours) or not all(
+        same_message(mine, item.message, host) for mine, item in zip(ours, body, strict=False)
+    ):
+        raise CannotUndo(number=number)
+    start = body[0].position
+    last = body[len(ours) - 1]
+    rest = stored[last.position + 1 :]
+    fresh = {_checkpoint_id(message) for message in written if message.is_checkpoint}
+    # Our own checkpoint goes; others behind the last message of ours belong to the talk.
+    rest = tuple(m for m in rest if not (m.is_checkpoint and _checkpoint_id(m) in fresh))
+    originals = [_stored(raw) for raw in record.head_before_raw]
+    originals += [_stored(message.raw) for message in messages]
+    restored = (*stored[:start], *originals, *rest)
+    return _Restored(dump_history(restored), _shown(stored), _shown(restored))
+
+
+def _stored(raw: str) -> Stored:
+    return Stored(raw, json.loads(raw))
+
+
+def _checkpoint_id(message: Stored) -> object:
+    content = message.data.get("content")
+    return content.get("id") if isinstance(content, dict) else None
+
+
+def _shown(stored: Sequence[Stored]) -> int:
+    return sum(1 for m in stored if not m.is_checkpoint and not is_gap_marker(m.data))
