@@ -14,6 +14,8 @@ from .history import Message, message_text
 from .host import Host, Model, ModelInfo
 from .plan import CompactionPlan
 from .templates import choose_language
+from .todos import Todo
+from .usertext import Speaker
 
 _FOCUS = {"zh": "重点关注：", "en": "Focus on: "}
 
@@ -25,7 +27,9 @@ class Job:
     """What a run is asked for besides the cut; all settings are resolved already.
 
     `window_tokens` is the summary model's window, the host's fallback where it is unknown.
-    `line_tokens` is the compress line E, None if there is none.
+    `line_tokens` is the compress line E, None if there is none. `speakers` are those of user
+    messages by content hash, `todos` those another plugin keeps, `tokens_per_char` is what text
+    of this conversation measured, None if nothing was.
     """
 
     umo: str
@@ -40,6 +44,9 @@ class Job:
     timeout_seconds: float = 180
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     admin_ids: frozenset[str] = frozenset()
+    speakers: Mapping[str, Speaker] = field(default_factory=dict)
+    todos: tuple[Todo, ...] = ()
+    tokens_per_char: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +124,7 @@ class BuiltinEngine:
 
     def prepare(self, plan: CompactionPlan, job: Job) -> Prepared:
         """One request; what it will give back cannot be estimated."""
-        language = choose_language(job.language, _texts(plan))
+        language = choose_language(job.language, sample_texts(plan))
         return Prepared(None, language, 1, None, None, None)
 
     async def summarize(
@@ -175,5 +182,6 @@ def _builtin_input(plan: CompactionPlan) -> tuple[list[Message], list[int | None
     return messages, places
 
 
-def _texts(plan: CompactionPlan) -> list[str]:
+def sample_texts(plan: CompactionPlan) -> list[str]:
+    """The end of the dialog, to know its language by."""
     return [message_text(item.data) for item in plan.layout.dialog[-40:]]

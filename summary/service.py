@@ -23,6 +23,7 @@ from .host import Host
 from .layers import LineSettings
 from .lines import CompressLine, CountLine, compress_line, count_line
 from .settings import Change, Settings, apply_set
+from .structured import StructuredEngine
 from .templates import choose_template
 
 # What a summary model is taken to hold if nobody knows.
@@ -60,7 +61,7 @@ class Service:
         self._opening = asyncio.Lock()
         self.compactions = Compactions(host, self.archive)
         self._engines: Mapping[str, Engine] = {
-            "structured": BuiltinEngine(host),
+            "structured": StructuredEngine(host),
             "builtin": BuiltinEngine(host),
         }
         self.settings = Settings.parse(config, log.warning)
