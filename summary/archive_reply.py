@@ -62,13 +62,11 @@ def search_reply(
     title = "search.title_first" if more else "search.title"
     lines = [say(language, title, query=shown, hits=len(hits))]
     for hit in hits:
-        about = " ".join(
-            filter(
-                None,
-                [f"#{hit.number}", _clock(hit.when), one_line(hit.speaker, _LONGEST_SPEAKER_CHARS)],
-            )
-        )
-        lines.append(f"{about}: {one_line(hit.text, _LONGEST_HIT_CHARS)}")
+        number = f"#{hit.number}" if hit.number is not None else ""
+        speaker = one_line(hit.speaker, _LONGEST_SPEAKER_CHARS)
+        about = " ".join(filter(None, (number, _clock(hit.when), speaker)))
+        text = one_line(hit.text, _LONGEST_HIT_CHARS)
+        lines.append(f"{about}: {text}" if about else text)
     return "\n".join(lines)
 
 
