@@ -56,15 +56,17 @@ class Twin:
         resource.create = watched
         self.provider.client = client
 
-    def bound_gemini(self, max_tokens: int | None) -> None:
-        """Bound the output where every version reads it; note the clients of further keys."""
+    def bound_gemini(self, max_tokens: int | None, timeout_seconds: float) -> None:
+        """Bound output and time where every version reads them; note clients of further keys."""
         prepare = getattr(self.provider, "_prepare_query_config", None)
-        if prepare is not None and max_tokens is not None:
+        if prepare is not None:
 
             async def bounded(*args: Any, **kwargs: Any) -> Any:
                 config = await prepare(*args, **kwargs)
-                config.max_output_tokens = max_tokens
-                return config
+                limits: dict[str, Any] = {"http_options": {"timeout": int(timeout_seconds * 1000)}}
+                if max_tokens is not None:
+                    limits["max_output_tokens"] = max_tokens
+                return type(config).model_validate({**dict(config), **limits})
 
             self.provider.__dict__["_prepare_query_config"] = bounded
         init_client = getattr(self.provider, "_init_client", None)
@@ -92,7 +94,7 @@ async def twin_of(
     if dialect is Dialect.ANTHROPIC:
         twin.provider.thinking_config = {}
     if dialect is Dialect.GEMINI:
-        twin.bound_gemini(max_tokens)
+        twin.bound_gemini(max_tokens, timeout_seconds)
     elif dialect in _RESOURCES and hasattr(getattr(provider, "client", None), "with_options"):
         twin.watch(_RESOURCES[dialect], timeout_seconds)
     try:
