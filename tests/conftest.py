@@ -115,6 +115,13 @@ def _plugin_dir() -> Path:
     return Path(os.environ.get("BED_PLUGIN_DIR", ROOT))
 
 
+def embedding_provider(name: str) -> Provider:
+    """A provider that is none for chat."""
+    kind = {"type": "openai_embedding", "provider_type": "embedding"}
+    more = {"embedding_api_key": "no-key", "embedding_model": "vectors-model"}
+    return Provider(name, source=kind, more=kind | more | {"embedding_dimensions": 8})
+
+
 class SharedBots:
     """One running bot per host, started when first asked for."""
 
@@ -131,7 +138,11 @@ class SharedBots:
                 plugin_dir=_plugin_dir(),
                 onebot=True,
                 admins=["1001"],
-                providers=[Provider("small", 8_000), Provider("off", enable=False)],
+                providers=[
+                    Provider("small", 8_000),
+                    Provider("off", enable=False),
+                    embedding_provider("vectors"),
+                ],
             )
         bot = self._bots[host.name]
         return bot if bot.running else bot.start()

@@ -33,6 +33,8 @@ PASSWORD = "Bed-Password-1"
 USERNAME = "astrbot"
 CHAT_PROVIDER = "bed"
 WINDOW_TOKENS = 128_000
+# A plugin for tests: /switch, /del, tools (its README is its docstrings).
+BED_PLUGIN = {"astrbot_plugin_bed": Path(__file__).parent / "plugins" / "astrbot_plugin_bed"}
 _LOCAL = "127.0.0.1"
 # Nobody listens on the discard port: a call to the outside fails at once, wherever tests run.
 _NOWHERE = "http://127.0.0.1:9"
@@ -134,8 +136,8 @@ class Bot:
         providers: chat models besides the default `bed` (whose window is `window_tokens`).
         admins: user ids that are admins besides the web chat's.
         onebot: whether to open the OneBot adapter (`onebot_port`, platform id `qq`).
-        plugin_dir: the plugin's source, None for no plugin; `extra_plugins` further ones, by
-            folder name.
+        plugin_dir: the plugin's source, None for no plugin.
+        extra_plugins: others by folder name; the tests' own (`plugins/`) if not given.
     """
 
     def __init__(
@@ -164,7 +166,7 @@ class Bot:
         self._process: subprocess.Popen[bytes] | None = None
         self._http: httpx.Client | None = None
         self._starts = 0
-        self._plugins = dict(extra_plugins or {})
+        self._plugins = dict(BED_PLUGIN if extra_plugins is None else extra_plugins)
         if plugin_dir is not None:
             self._plugins[plugin_name] = plugin_dir
         all_providers = [Provider(CHAT_PROVIDER, window_tokens), *providers]
@@ -175,7 +177,7 @@ class Bot:
 
     # -- the process ---------------------------------------------------------------------
 
-    def start(self, timeout_seconds: float = 90) -> Bot:
+    def start(self, timeout_seconds: float = 180) -> Bot:
         """Start it and wait until it serves and every plugin given is loaded.
 
         Raises:
@@ -241,9 +243,8 @@ class Bot:
         return self.start()
 
     def close(self) -> None:
-        """End it for good; the folder stays."""
-        if self._process is not None:
-            self.stop()
+        """End it for good, at once; the folder stays. A test of its ending calls `stop`."""
+        self.kill9()
 
     def wait(self) -> None:
         """Wait until the process ends by itself."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.bed import Bot, OneBot, WebChat, context_too_long, drop, fail, say
+from tests.bed import BedError, Bot, OneBot, WebChat, call, context_too_long, drop, fail, say
+from tests.conftest import StartBot
 
 
 def test_a_turn_is_answered_and_its_usage_stored(bot: Bot, chat: WebChat) -> None:
@@ -111,3 +114,76 @@ def test_talk_that_does_not_name_the_bot_is_not_answered(bot: Bot, qq: OneBot) -
     ann.post("just talking", group=556, at=False)
 
     assert ann.say("hello", group=556) == ["Noted (2 messages)."]
+
+
+def test_the_model_s_tool_calls_are_run(bot: Bot, chat: WebChat) -> None:
+    bot.model.on_chat(call("bed_lookup", {"word": "KITE"}))
+
+    assert chat.send("what is a KITE?").text.startswith("Noted")
+
+    roles = [message["role"] for message in chat.row().messages]
+    assert roles == ["user", "assistant", "tool", "assistant", "_checkpoint"]
+    assert "KITE means kite" in bot.model.chats[-1].text
+    bot.model.assert_done()
+
+
+def test_conversations_are_switched_and_deleted(bot: Bot, chat: WebChat) -> None:
+    chat.send("the code is FACT-1")
+    first = chat.row().cid
+    chat.seed([{"role": "user", "content": "other"}, {"role": "assistant", "content": "talk"}])
+
+    chat.send(f"/switch {first}")
+    assert chat.send("know? FACT-1").text.startswith("known: FACT-1")
+    chat.send("/del")
+
+    assert first not in {row.cid for row in bot.rows(chat.umo)}
+
+
+def test_a_client_that_hangs_up_is_seen(bot: Bot, chat: WebChat) -> None:
+    gate = bot.model.gate()
+    bot.model.on_chat(say("too late", gate=gate))
+    turn = chat.start("hello")
+    gate.wait_reached()
+
+    chat.send("/reset")
+
+    request = bot.model.chats[0]
+    if bot.host.release >= (4, 28):
+        request.wait_ended()
+        assert request.hung_up
+    gate.open()
+    turn.result()
+
+
+@pytest.mark.hosts("newest")
+def test_data_survive_a_stop_and_a_kill(start_bot: StartBot) -> None:
+    bot = start_bot(plugin_dir=None)
+    chat = WebChat(bot)
+    chat.send("the code is FACT-1")
+
+    bot.restart()
+    assert chat.send("know? FACT-1").text.startswith("known: FACT-1")
+    bot.kill9()
+    bot.start()
+
+    assert len(chat.row().messages) == 6
+
+
+def test_settings_of_the_host_have_one_name_in_all_versions(start_bot: StartBot) -> None:
+    bot = start_bot(plugin_dir=None, compression={"max_turns": 2, "keep_recent_ratio": 0.1})
+    chat = WebChat(bot)
+    for number in range(4):
+        chat.send(f"message {number}")
+
+    users = [message for message in chat.row().messages if message["role"] == "user"]
+    assert len(users) < 4
+
+
+@pytest.mark.hosts("newest")
+def test_a_plugin_that_does_not_load_is_an_error(start_bot: StartBot, tmp_path: Path) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "metadata.yaml").write_text("name: broken\nversion: v1\nauthor: x\n")
+    (tmp_path / "broken" / "main.py").write_text("raise RuntimeError('no such luck')\n")
+
+    with pytest.raises(BedError, match="no such luck"):
+        start_bot(plugin_dir=None, extra_plugins={"broken": tmp_path / "broken"})
