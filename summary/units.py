@@ -7,8 +7,9 @@ spans across it, so a call can never be parted from a result it has.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from .history import Message, Stored, call_name, tool_calls
@@ -106,11 +107,11 @@ def bind_checkpoints(messages: Iterable[Stored], count: CountTokens) -> tuple[It
 def group_units(items: Sequence[Item]) -> Grouping:
     """Group a dialog's items in one pass.
 
-    A group takes results until all are there or another assistant message comes: no provider
-    accepts a result after that, and a damaged history stays cuttable.
+    A group takes the results of its calls until another assistant message comes: no provider
+    accepts a result after that, and a damaged history stays cuttable. It is complete with one
+    result a call; calls may share an id (AstrBot names those of Gemini after their tool).
     """
     groups: list[_Group] = []
-    waiting: set[str] = set()
     current: _Group | None = None
     cuts = [True] * (len(items) + 1)
     for offset, item in enumerate(items):
@@ -118,25 +119,22 @@ def group_units(items: Sequence[Item]) -> Grouping:
             calls = tool_calls(item.data)
             ids = [call.get("id") for call in calls]
             # A call without an id can never be answered: "" keeps its group broken.
-            waiting = {name if isinstance(name, str) else "" for name in ids}
-            current = _Group([item], offset, has_calls=bool(calls), complete=not calls)
+            waiting = Counter(name if isinstance(name, str) else "" for name in ids)
+            current = _Group([item], offset, waiting)
             groups.append(current)
-            if not calls:
-                current = None
             continue
         call_id = item.data.get("tool_call_id") if item.role == "tool" else None
-        if current is not None and isinstance(call_id, str) and call_id and call_id in waiting:
-            waiting.discard(call_id)
+        if current and isinstance(call_id, str) and call_id and call_id in current.waiting:
+            current.waiting[call_id] -= 1
             cuts[current.last + 1 : offset + 1] = [False] * (offset - current.last)
             current.items.append(item)
             current.last = offset
-            if not waiting:
-                current.complete, current = True, None
             continue
-        groups.append(_Group([item], offset, has_calls=False, complete=item.role != "tool"))
+        groups.append(_Group([item], offset))
     units = tuple(Unit(tuple(group.items), group.kind) for group in groups)
-    open_group = units[groups.index(current)] if current is not None else None
-    return Grouping(units, tuple(cuts), open_group)
+    last_answer = units[groups.index(current)] if current else None
+    is_open = last_answer is not None and last_answer.kind is UnitKind.BROKEN_GROUP
+    return Grouping(units, tuple(cuts), last_answer if is_open else None)
 
 
 def tool_names(items: Iterable[Item]) -> Mapping[str, str]:
@@ -151,15 +149,18 @@ def tool_names(items: Iterable[Item]) -> Mapping[str, str]:
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """A unit while it is being collected; `last` is the offset of its newest item."""
+    """A unit while it is being collected.
+
+    `last` is the offset of its newest item, `waiting` how many results each call id still needs.
+    """
 
     items: list[Item]
     last: int
-    has_calls: bool
-    complete: bool
+    waiting: Counter[str] = field(default_factory=Counter)
 
     @property
     def kind(self) -> UnitKind:
-        if self.has_calls:
-            return UnitKind.TOOL_GROUP if self.complete else UnitKind.BROKEN_GROUP
-        return UnitKind.MESSAGE if self.complete else UnitKind.LONE_RESULT
+        if self.waiting:
+            broken = any(missing > 0 for missing in self.waiting.values())
+            return UnitKind.BROKEN_GROUP if broken else UnitKind.TOOL_GROUP
+        return UnitKind.LONE_RESULT if self.items[0].role == "tool" else UnitKind.MESSAGE
