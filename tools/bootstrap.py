@@ -43,7 +43,8 @@ def python_version(python):
 def find_python():
     """An interpreter AstrBot runs on, as a path or name; None if there is none here."""
     on_path = ["python3.13", "python3.12", "python3", sys.executable]
-    pyenv = sorted((Path.home() / ".pyenv" / "versions").glob("3.1[2-9]*/bin/python"))
+    pyenv_root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    pyenv = sorted((pyenv_root / "versions").glob("3.1[2-9]*/bin/python"))
     found = [(python_version(name), str(name)) for name in [*on_path, *pyenv]]
     found = [(version, name) for version, name in found if version and version >= OLDEST_PYTHON]
     usual = [name for version, name in found if version in USUAL_PYTHONS]
@@ -59,6 +60,13 @@ def find_uv():
     subprocess.run([sys.executable, "-m", "venv", str(TOOLS)], check=True)
     subprocess.run([str(TOOLS / "bin" / "python"), "-m", "pip", "install", "-q", "uv"], check=True)
     return str(TOOLS / "bin" / "uv")
+
+
+def download_python(uv):
+    """Have `uv` bring an interpreter; its name for it."""
+    if subprocess.run([uv, "python", "install", "3.12"]).returncode != 0:
+        sys.exit("AstrBot needs Python 3.12 or newer: none found here, and none can be downloaded")
+    return "3.12"
 
 
 def lines_of(requirements):
@@ -90,7 +98,7 @@ def is_current(folder, requirements):
 def make(folder, requirements):
     """Make one environment from nothing; the stamp comes last."""
     uv = find_uv()
-    python = find_python() or "3.12"
+    python = find_python() or download_python(uv)
     print(f"making {folder.name} with {python}: {', '.join(requirements)}", flush=True)
     if folder.exists():
         shutil.rmtree(str(folder))
