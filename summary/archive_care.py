@@ -17,7 +17,7 @@ from collections.abc import Collection
 from .archive_index import words_of
 from .archive_store import exact, find_conversation, from_exact
 from .archive_types import Overview, Sample, Stage, Stats
-from .history import canonical_json
+from .history import CHECKPOINT, canonical_json
 
 _SECONDS_A_DAY = 86_400
 
@@ -181,13 +181,18 @@ def stats(conn: sqlite3.Connection, cid: str) -> Stats:
             AND stage IN ('{Stage.DONE}', '{Stage.UNDOING}')""",
         values,
     ).fetchone()
+    # Records of the host are no messages to people, but they take their room.
     found, raw_bytes = conn.execute(
-        "SELECT count(*), coalesce(sum(length(raw)), 0) FROM content WHERE conversation_id = ?",
+        f"""SELECT count(nullif(role, '{CHECKPOINT}')), coalesce(sum(length(raw)), 0)
+            FROM content WHERE conversation_id = ?""",
         values,
     ).fetchone()
     (trimmed,) = conn.execute(
-        """SELECT count(*) FROM batch WHERE conversation_id = ? AND covered_by IS NULL
-           AND cleared = 0 AND id NOT IN (SELECT id FROM compaction)""",
+        f"""SELECT count(DISTINCT c.id) FROM batch AS b
+              JOIN entry AS e ON e.batch_id = b.id
+              JOIN content AS c ON c.id = e.content_id
+            WHERE b.conversation_id = ? AND b.covered_by IS NULL AND b.cleared = 0
+              AND b.id NOT IN (SELECT id FROM compaction) AND c.role != '{CHECKPOINT}'""",
         values,
     ).fetchone()
     return Stats(compactions, found, trimmed, raw_bytes)

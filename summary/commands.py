@@ -80,7 +80,7 @@ class Commands:
         try:
             return await self._by_name[name](caller, body, language, speak)
         except CompactError as error:
-            self._service.log.warning("/%s %s: %s", caller.command, name, error)
+            self._service.log.warning("%s %s: %s", caller.command, name, error)
             return error_reply(language, error, caller.command)
 
     async def disabled(self, caller: Caller, name: str) -> str:
@@ -120,7 +120,7 @@ class Commands:
             else:
                 reply = done_reply(language, _done_facts(result, args), caller.command)
         except CompactError as error:
-            self._service.log.warning("/%s run: %s", caller.command, error)
+            self._service.log.warning("%s run: %s", caller.command, error)
             reply = error_reply(language, error, caller.command)
         finally:
             await asyncio.gather(*said)
@@ -205,7 +205,9 @@ class Commands:
         setting = self._service.settings.language
         if setting != "auto":
             return setting
-        return reply_language("auto", [*await self._last_texts(caller.umo), body])
+        # The names of options are English in any language and tell nothing.
+        focus = parse_compact_overrides(body).focus
+        return reply_language("auto", [*await self._last_texts(caller.umo), focus])
 
     async def _last_texts(self, umo: str) -> list[str]:
         """The end of the conversation, for its language; nothing if it cannot be read."""

@@ -84,8 +84,14 @@ RUNS: dict[str, tuple[str, str]] = {
         "There is no conversation yet; chat a little first.",
     ),
     "error.unreadable": (
-        "❌ 存储的历史读不出来（{detail}），未改动。",
-        "❌ The stored history cannot be read ({detail}); it is unchanged.",
+        (
+            "❌ 存储的历史读不出来（{detail}），未改动。请在 WebUI 的对话数据里修正它，"
+            "或重置这个对话。"
+        ),
+        (
+            "❌ The stored history cannot be read ({detail}); it is unchanged. Correct it in the "
+            "WebUI's conversation data, or reset this conversation."
+        ),
     ),
     "error.busy": (
         "这个会话正在压缩，请稍候。",
@@ -96,8 +102,14 @@ RUNS: dict[str, tuple[str, str]] = {
         "❌ No usable summary came back; the history is unchanged. Try again or use another model.",
     ),
     "error.provider": (
-        "❌ 模型 {provider} 出错，历史未改动：{detail}",
-        "❌ The model {provider} failed; the history is unchanged: {detail}",
+        (
+            "❌ 模型 {provider} 出错，历史未改动。可以稍后再试，或用 {command} provider <模型 id> "
+            "换一个模型。{detail}"
+        ),
+        (
+            "❌ The model {provider} failed; the history is unchanged. Try again later or use "
+            "another model with {command} provider <id>. {detail}"
+        ),
     ),
     "error.context": (
         (
@@ -144,8 +156,15 @@ RUNS: dict[str, tuple[str, str]] = {
         ),
     ),
     "error.not_smaller": (
-        "❌ 压缩后不会变小（约 {before} → {after} tokens），历史未改动。",
-        "❌ It would not get smaller (about {before} → {after} tokens); the history is unchanged.",
+        (
+            "❌ 压缩后不会变小（约 {before} → {after} tokens），历史未改动。可以等对话再长一些，"
+            "或用 {command} keep 0 把最近内容也写进摘要。"
+        ),
+        (
+            "❌ It would not get smaller (about {before} → {after} tokens); the history is "
+            "unchanged. Wait until the conversation is longer, or put its recent part into the "
+            "summary too with {command} keep 0."
+        ),
     ),
     "error.no_room": (
         "❌ 摘要模型的窗口（{window} tokens）放不下任何对话内容，历史未改动。请换一个模型。",

@@ -239,6 +239,15 @@ async def test_three_compactions_store_each_message_once(archive: Archive, path:
     assert (await archive.stats(CID)).messages == 30
 
 
+async def test_checkpoints_are_no_messages(archive: Archive) -> None:
+    record = SpanMessage('{"role": "_checkpoint"}', "_checkpoint", "")
+    await compact(archive, "一", "二")
+    await archive.settle(await archive.begin(new_compaction(), [record]), Stage.DONE)
+    await archive.add_trimmed(UMO, CID, [*messages("三", "四", "五"), record])
+    stats = await archive.stats(CID)
+    assert (stats.messages, stats.pending_trimmed) == (5, 3)
+
+
 async def test_the_archive_grows_with_what_was_said(tmp_path: Path) -> None:
     """Twenty compactions that keep one long message do not store it twenty times."""
     sizes = []

@@ -136,7 +136,7 @@ def test_an_errors_words_are_one_short_line() -> None:
 
 
 def test_an_error_without_words_does_not_end_in_a_colon() -> None:
-    assert error_reply("zh", errors.ProviderFailed(provider="m", detail="")).endswith("未改动")
+    assert error_reply("zh", errors.HostChanged(detail="")).endswith("反馈给插件作者")
 
 
 def test_a_skipped_level_is_named_with_the_reason_and_what_came_instead() -> None:
