@@ -6,8 +6,6 @@ Nothing but platforms, plugins and the dashboard is left out; they take no part 
 from __future__ import annotations
 
 import asyncio
-import copy
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from astrbot.core.conversation_mgr import ConversationManager
 from astrbot.core.db.sqlite import SQLiteDatabase
 from astrbot.core.persona_mgr import PersonaManager
 from astrbot.core.provider.manager import ProviderManager
+from astrbot.core.provider.register import provider_cls_map
 from astrbot.core.star.context import Context
 from astrbot.core.umop_config_router import UmopConfigRouter
 from sqlalchemy import text
@@ -96,18 +95,8 @@ async def running_core(folder: Path) -> AsyncIterator[Core]:
         await sp.db_helper.engine.dispose()
 
 
-def openai_provider(provider_id: str, base_url: str, **settings: Any) -> dict[str, Any]:
-    """The settings of a provider of AstrBot's OpenAI source."""
-    return {
-        "id": provider_id,
-        "type": "openai_chat_completion",
-        "provider_type": "chat_completion",
-        "api_base": f"{base_url}/v1",
-        "model": "model-a",
-        **copy.deepcopy(settings),
-    }
-
-
-def dump(history: Any) -> str:
-    """A history as AstrBot stores it."""
-    return json.dumps(history)
+def make_provider(**settings: Any) -> Any:
+    """A provider of AstrBot's own source for `type`, without a core around it."""
+    ProviderManager.__new__(ProviderManager).dynamic_import_provider(settings["type"])
+    cls = provider_cls_map[settings["type"]].cls_type
+    return cls({"enable": True, "key": ["key-of-the-owner"], "timeout": 60, **settings}, {})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from astrbot_plugin_compact.summary.errors import (
 from astrbot_plugin_compact.summary.host import ModelInfo, ModelReply, ModelRequest
 
 from tests.contract.api_server import ApiServer, Drop, Late, Silence, running_server
-from tests.contract.core import Core
+from tests.contract.core import make_provider
 from tests.contract.dialects import Anthropic, Chat, Gemini, Responses, Speech
 
 HAS_RESPONSES = importlib.util.find_spec(
@@ -39,22 +40,23 @@ async def server() -> AsyncIterator[ApiServer]:
 
 @dataclass
 class Bench:
-    """A provider of one API, its server and the model over it."""
+    """Providers of one API, their server and the models over them."""
 
-    core: Core
     server: ApiServer
     speech: Any
+    providers: list[Any] = field(default_factory=list)
 
-    async def model(self, **settings: Any) -> AstrBotModel:
+    def model(self, **settings: Any) -> AstrBotModel:
         config = self.speech.provider(self.server.url, **settings)
-        provider = await self.core.add_provider(**config)
-        return AstrBotModel(provider, ModelInfo(config["id"], config["model"], 8_000, 4_096))
+        self.providers.append(make_provider(**config))
+        info = ModelInfo(config["id"], config["model"], 8_000, 4_096)
+        return AstrBotModel(self.providers[-1], info)
 
     async def ask(
         self, *steps: Any, request: ModelRequest = REQUEST, **settings: Any
     ) -> ModelReply:
         self.server.script(*steps)
-        return await (await self.model(**settings)).ask(request)
+        return await self.model(**settings).ask(request)
 
     @property
     def limits(self) -> list[Any]:
@@ -66,24 +68,36 @@ class Bench:
         return seen.body
 
 
+@asynccontextmanager
+async def _bench(server: ApiServer, speech: Speech) -> AsyncIterator[Bench]:
+    bench = Bench(server, speech)
+    yield bench
+    for provider in bench.providers:
+        await provider.terminate()
+
+
 @pytest.fixture(params=SPEECHES, ids=lambda speech: speech.name)
-def bench(request: pytest.FixtureRequest, core: Core, server: ApiServer) -> Bench:
-    return Bench(core, server, request.param)
+async def bench(request: pytest.FixtureRequest, server: ApiServer) -> AsyncIterator[Bench]:
+    async with _bench(server, request.param) as bench:
+        yield bench
 
 
 @pytest.fixture
-def chat(core: Core, server: ApiServer) -> Bench:
-    return Bench(core, server, Chat())
+async def chat(server: ApiServer) -> AsyncIterator[Bench]:
+    async with _bench(server, Chat()) as bench:
+        yield bench
 
 
 @pytest.fixture
-def anthropic(core: Core, server: ApiServer) -> Bench:
-    return Bench(core, server, Anthropic())
+async def anthropic(server: ApiServer) -> AsyncIterator[Bench]:
+    async with _bench(server, Anthropic()) as bench:
+        yield bench
 
 
 @pytest.fixture
-def gemini(core: Core, server: ApiServer) -> Bench:
-    return Bench(core, server, Gemini())
+async def gemini(server: ApiServer) -> AsyncIterator[Bench]:
+    async with _bench(server, Gemini()) as bench:
+        yield bench
 
 
 class TestAnyModel:
@@ -189,7 +203,7 @@ class TestAnyModel:
         assert used == {"key-1", "key-2"}
 
     async def test_the_chat_never_sees_what_a_summary_asked_for(self, bench: Bench) -> None:
-        model = await bench.model(custom_extra_body={"temperature": 0.5}, key=["key-1", "key-2"])
+        model = bench.model(custom_extra_body={"temperature": 0.5}, key=["key-1", "key-2"])
         provider: Any = model.provider
         before = dict(vars(provider)), repr(provider.provider_config)
         key = provider.get_current_key()
@@ -216,7 +230,7 @@ class TestChat:
     async def test_a_server_that_wants_the_newer_key_gets_it_and_is_remembered(
         self, chat: Bench
     ) -> None:
-        model = await chat.model()
+        model = chat.model()
         words = (
             "Unsupported parameter: 'max_tokens' is not supported with this model. "
             "Use 'max_completion_tokens' instead."
@@ -246,7 +260,7 @@ class TestChat:
         assert len(chat.server.seen) == 1
 
     async def test_an_error_that_comes_as_a_reply_is_a_failure(self, chat: Bench) -> None:
-        model = await chat.model()
+        model = chat.model()
         model.provider = _SaysErr()
         with pytest.raises(ProviderFailed) as caught:
             await model.ask(REQUEST)
@@ -312,7 +326,7 @@ class TestGemini:
     async def test_a_client_made_for_another_key_is_closed(
         self, gemini: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        model = await gemini.model(key=["key-1", "key-2", "key-3", "key-4"])
+        model = gemini.model(key=["key-1", "key-2", "key-3", "key-4"])
         made: list[Any] = []
         init_client = type(model.provider)._init_client
 
