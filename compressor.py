@@ -51,7 +51,7 @@ from .summary.errors import (
     Unchanged,
 )
 from .summary.history import Message as StoredMessage
-from .summary.history import canonical_json
+from .summary.history import Stored, canonical_json, stored
 from .summary.host import BuiltinResult, Model, ModelInfo, ModelReply, ModelRequest, Row
 from .summary.refusals import is_too_long, one_line, wants_completion_tokens
 from .summary.tokens import Estimator
@@ -207,13 +207,23 @@ class AstrBotHost:
         """The summary model behind a provider, with its limits."""
         return AstrBotModel(provider, model_info(self._context, umo, provider))
 
-    async def chat_model(self, umo: str) -> ModelInfo | None:
-        """The session's chat model, None if it has none."""
+    async def chat_model(self, umo: str, provider_id: str = "") -> ModelInfo | None:
+        """A chat model by its provider's id, else the session's; None if there is none."""
+        provider = self._context.get_provider_by_id(provider_id) if provider_id else None
         try:
-            provider = await session_provider(self._context, umo)
+            provider = provider or await session_provider(self._context, umo)
         except ValueError:
             return None
         return model_info(self._context, umo, provider) if provider is not None else None
+
+    def dump(self, messages: Sequence[object]) -> list[Stored]:
+        """Runtime messages as AstrBot would store them, with their checkpoints."""
+        return [
+            stored(dumped)
+            for message in messages
+            if isinstance(message, Message) and not message._no_save  # noqa: SLF001 (no other way)
+            for dumped in dump_messages_with_checkpoints([message])
+        ]
 
     def core(self, umo: str) -> CoreCompression:
         """AstrBot's own compression settings for a session."""

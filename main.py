@@ -6,11 +6,13 @@ Handlers live here and nowhere else: AstrBot binds them by this module's path.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from typing import Any
 
 from astrbot.api import AstrBotConfig, logger
 from astrbot.api.event import AstrMessageEvent, MessageChain, filter  # noqa: A004 (its API name)
+from astrbot.api.provider import LLMResponse, ProviderRequest
 from astrbot.api.star import Context, Star, StarTools
 
 from .compressor import (
@@ -28,10 +30,14 @@ from .summary.args import (
     parse_compact_args,
     parse_compact_overrides,
 )
-from .summary.commands import Commands
+from .summary.commands import Commands, notice_of
+from .summary.compaction import Outcome
 from .summary.errors import CompactError, Voided
 from .summary.permissions import Caller
+from .summary.public import Compression
 from .summary.service import Service
+from .summary.turns import Turn
+from .summary.watch import Watch
 
 __all__ = [
     "CompactArgs",
@@ -45,6 +51,10 @@ __all__ = [
 ]
 
 NAME = "astrbot_plugin_compact"
+# The extra of an event that holds its turn.
+TURN = "_compact_turn"
+# After every other plugin: what we add to a prompt is the last of it.
+LAST = -1_000_000
 
 
 class SubCommandFollows(filter.CustomFilter):
@@ -53,7 +63,7 @@ class SubCommandFollows(filter.CustomFilter):
     Without it AstrBot answers the bare group with an error of its own.
     """
 
-    def filter(self, event: AstrMessageEvent, cfg: AstrBotConfig) -> bool:
+    def filter(self, event: AstrMessageEvent, _cfg: AstrBotConfig) -> bool:
         """Whether the message is the group's name and a sub-command."""
         call = Call.read(event)
         return event.is_at_or_wake_command and call is not None and call.sub is not None
@@ -96,7 +106,7 @@ class Call:
         for sub in group.sub_command_filters:
             if sub.parent_command_names != names:
                 # A rename of the group leaves its sub-commands under the old name.
-                sub.parent_command_names, sub._cmpl_cmd_names = names, None
+                sub.parent_command_names, sub._cmpl_cmd_names = names, None  # noqa: SLF001 (its cache)
             for own_name in (sub.command_name, *sub.alias):
                 if (rest := after(own_name, body)) is not None:
                     return cls(name, sub, rest)
@@ -130,7 +140,9 @@ class CompactPlugin(Star):
         self.service = Service(
             AstrBotHost(context), config, StarTools.get_data_dir(NAME) / "archive.db", logger
         )
-        self.commands = Commands(self.service)
+        self.watch = Watch(self.service, self._notify)
+        self.commands = Commands(self.service, self.watch.automatic)
+        self.compression = Compression(self.service, self.watch.automatic)
         self._tasks: set[asyncio.Task[str]] = set()
 
     async def initialize(self) -> None:
@@ -139,6 +151,7 @@ class CompactPlugin(Star):
 
     async def terminate(self) -> None:
         """End what runs, without a write."""
+        await self.watch.stop()
         await self.service.stop()
         for task in self._tasks:
             task.cancel()
@@ -212,6 +225,80 @@ class CompactPlugin(Star):
             await self._answer(event, call.sub.handler_md.handler_name, disabled=True)
         else:
             await self._answer(event, "run")
+
+    @filter.on_llm_request(priority=LAST)
+    async def turn_begins(self, event: AstrMessageEvent, req: ProviderRequest) -> None:
+        """Note the turn; give the request what its history lost."""
+        if req.conversation is None or not isinstance(req.contexts, list):
+            return  # another program keeps this history, or a plugin asks for itself
+        turn = self._turn(event, req)
+        event.set_extra(TURN, turn)
+        given = await self.watch.begin(turn)
+        if given.contexts is not None:
+            req.contexts = [*req.contexts[: turn.begin_dialogs], *map(dict, given.contexts)]
+        req.system_prompt = (req.system_prompt or "") + given.system_text
+        if given.usage_cap is not None:
+            usage = req.conversation.token_usage or given.usage_cap
+            req.conversation.token_usage = min(usage, given.usage_cap)
+
+    @filter.on_agent_begin()
+    async def agent_begins(self, event: AstrMessageEvent, run_context: Any) -> None:
+        """Keep the runner's list: another one at the end means that AstrBot trimmed."""
+        turn: Turn | None = event.get_extra(TURN)
+        if turn is None:
+            self.watch.woken(event.unified_msg_origin)
+            return
+        turn.begun = run_context.messages
+        turn.begun_length = len(run_context.messages)
+        turn.messages = lambda: run_context.messages
+
+    @filter.on_llm_response()
+    async def model_answered(self, event: AstrMessageEvent, resp: LLMResponse) -> None:
+        """Note the usage of the turn's last model call."""
+        turn: Turn | None = event.get_extra(TURN)
+        if turn is None or resp is None:
+            return
+        turn.answered = resp.role == "assistant"
+        turn.failed = not turn.answered
+        if turn.answered and resp.usage is not None:
+            turn.usage_tokens = resp.usage.total or None
+            turn.input_tokens = resp.usage.input or None
+
+    @filter.on_agent_done()
+    async def agent_done(self, event: AstrMessageEvent, _context: Any, _resp: Any) -> None:
+        """A wake-up ended: it saves the history it read before it began."""
+        if event.get_extra(TURN) is None:
+            self.watch.woken_ended(event.unified_msg_origin)
+
+    def _turn(self, event: AstrMessageEvent, req: ProviderRequest) -> Turn:
+        contexts, tools = req.contexts, req.func_tool
+        begin = 0
+        while begin < len(contexts) and contexts[begin].get("_no_save"):
+            begin += 1
+
+        def tools_chars() -> int:
+            return len(json.dumps(tools.openai_schema(), default=str)) if tools else 0
+
+        return Turn(
+            umo=event.unified_msg_origin,
+            cid=req.conversation.cid,
+            contexts=contexts,
+            begin_dialogs=begin,
+            system_chars=len(req.system_prompt or ""),
+            tools_chars=tools_chars,
+            user_id=str(event.get_sender_id() or ""),
+            nickname=str(event.get_sender_name() or ""),
+            provider_id=str(event.get_extra("selected_provider") or ""),
+            stored_usage_tokens=req.conversation.token_usage or 0,
+            own=lambda task: own_background_task(event, task),
+            is_private=event.is_private_chat(),
+        )
+
+    async def _notify(self, umo: str, is_private: bool, outcome: Outcome) -> None:
+        """Say an automatic compaction in the chat, where the setting wants it."""
+        wanted = self.service.settings.notify
+        if wanted == "all" or (wanted == "private" and is_private):
+            await self.context.send_message(umo, MessageChain().message(notice_of(outcome)))
 
     async def _answer(self, event: AstrMessageEvent, name: str, *, disabled: bool = False) -> None:
         """Run a command in a task that `/stop` and `/reset` can end, and say its reply."""

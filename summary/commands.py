@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
-from .archive_commands import ArchiveCommands, Speak, compacted
+from .archive_commands import ArchiveCommands, Speak
 from .args import (
     CompactArgs,
     SetRefused,
@@ -18,6 +18,7 @@ from .args import (
     parse_compact_overrides,
     parse_set,
 )
+from .automatic import Automatic
 from .chain import ProviderChoice
 from .compaction import Outcome, Preview, Progress
 from .errors import CompactError
@@ -29,6 +30,7 @@ from .replies import (
     PreviewFacts,
     done_reply,
     error_reply,
+    notice,
     preview_reply,
     skip_reply,
     skipped_lines,
@@ -36,7 +38,8 @@ from .replies import (
 )
 from .service import Service
 from .settings_reply import config_reply, ignored_reply, set_refused_reply, set_reply
-from .status_reply import StatusFacts, status_reply
+from .state import session_state
+from .status_reply import status_reply
 from .texts import say
 from .wording import reply_language
 
@@ -47,8 +50,9 @@ _SAMPLE_MESSAGES = 20
 class Commands:
     """The sub-commands by name; `answer` runs one."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, automatic: Automatic) -> None:
         self._service = service
+        self._automatic = automatic
         archive = ArchiveCommands(service)
         self._by_name: dict[str, Callable[[Caller, str, str, Speak], Awaitable[str]]] = {
             "run": self._run,
@@ -138,42 +142,7 @@ class Commands:
         return "\n".join([*ignored, preview_reply(language, facts, choice)])
 
     async def _status(self, caller: Caller, _body: str, language: str, _speak: Speak) -> str:
-        service = self._service
-        cid = await service.conversation(caller.umo)
-        lines = service.settings.lines(caller.umo)
-        args = self._args(caller, "", language)
-        choice = await self._choose(caller, args)
-        layout, row = await service.compactions.layout(cid)
-        chat = await service.host.chat_model(caller.umo)
-        line = await service.compress_line(caller.umo, cid, lines)
-        counted = service.count_line(caller.umo, lines)
-        archive = await service.archive()
-        stats = await archive.stats(cid)
-        last = await archive.latest(cid)
-        health = await archive.verify()
-        facts = StatusFacts(
-            messages=layout.shown_count,
-            tokens=layout.tokens,
-            dialog_messages=len(layout.dialog),
-            lines=lines,
-            usage_tokens=row.token_usage or layout.tokens,
-            usage_estimated=not row.token_usage,
-            window_tokens=chat.window_tokens if chat else None,
-            line_tokens=line.tokens if line else None,
-            line_rule=line.source if line else "host",
-            by_usage=line.by_usage if line else True,
-            count_line=counted.messages if counted else None,
-            count_rule=counted.source if counted else "setting",
-            auto_compact=service.settings.auto_compact,
-            running=cid in service.compactions.running,
-            template=service.template(caller.umo, args),
-            last=compacted(last) if last else None,
-            trimmed_messages=stats.pending_trimmed,
-            archived_compactions=stats.compactions,
-            archived_messages=stats.messages,
-            archive_bytes=stats.raw_bytes,
-            archive_problem="; ".join(health.problems),
-        )
+        facts, choice = await session_state(self._service, self._automatic, caller.umo)
         return status_reply(language, facts, choice, datetime.now(UTC), caller.command)
 
     async def _config(self, caller: Caller, _body: str, language: str, _speak: Speak) -> str:
@@ -219,6 +188,11 @@ class Commands:
             return []
         recent = [m for m in stored if m.role in ("user", "assistant")][-_SAMPLE_MESSAGES:]
         return [message_text(message.data) for message in recent]
+
+
+def notice_of(outcome: Outcome) -> str:
+    """The line in the chat after an automatic compaction, in the conversation's language."""
+    return notice(outcome.language, _done_facts(outcome, CompactArgs(show_summary=False)))
 
 
 def _done_facts(outcome: Outcome, args: CompactArgs) -> DoneFacts:

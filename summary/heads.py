@@ -106,7 +106,7 @@ def is_gap_marker(message: Message) -> bool:
 
 def candidate_hash(items: Sequence[Item]) -> str | None:
     """The hash to ask the archive for, if the first of these dialog items may be a head."""
-    if not items or not _may_be_head(items[0].data):
+    if not items or not may_be_head(items[0].data):
         return None
     return text_hash(message_text(items[0].data))
 
@@ -118,9 +118,9 @@ def find_head(items: Sequence[Item], known: KnownHead | None) -> Head | None:
         items: the messages after the leading system messages.
         known: what the archive says of `candidate_hash(items)`.
     """
-    if not items or not _may_be_head(items[0].data):
+    if not items or not may_be_head(items[0].data):
         return None
-    acknowledged = len(items) > 1 and _is_acknowledgement(items[1].data)
+    acknowledged = len(items) > 1 and is_acknowledgement(items[1].data)
     text = message_text(items[0].data)
     pair = tuple(items[:2]) if acknowledged else tuple(items[:1])
     if known is not None:
@@ -137,11 +137,13 @@ def _without_background(text: str) -> str:
     return bare.strip()
 
 
-def _may_be_head(message: Message) -> bool:
+def may_be_head(message: Message) -> bool:
+    """Whether a message looks like a head summary; that alone makes it none."""
     return message.get("role") == "user" and message_text(message).startswith(HEAD_PREFIX)
 
 
-def _is_acknowledgement(message: Message) -> bool:
+def is_acknowledgement(message: Message) -> bool:
+    """Whether a message is AstrBot's answer to a head summary."""
     return (
         message.get("role") == "assistant"
         and not message.get("tool_calls")

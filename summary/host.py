@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from .chain import ProviderChoice
 from .core_settings import CoreCompression
-from .history import Message
+from .history import Message, Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +131,12 @@ class Host(Protocol):
         """The summary model behind a provider of the chain, with its limits."""
         ...
 
-    async def chat_model(self, umo: str) -> ModelInfo | None:
-        """The session's chat model, None if it has none."""
+    async def chat_model(self, umo: str, provider_id: str = "") -> ModelInfo | None:
+        """A chat model by its provider's id, else the session's; None if there is none."""
+        ...
+
+    def dump(self, messages: Sequence[object]) -> list[Stored]:
+        """The host's runtime messages as it would store them, with their checkpoints."""
         ...
 
     def core(self, umo: str) -> CoreCompression:

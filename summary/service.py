@@ -7,24 +7,28 @@ nothing else; every use tries again, so a repaired disk needs no restart.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from .archive import Archive
 from .args import CompactArgs
+from .bounded import Bounded
 from .chain import ProviderChoice
 from .commit import settle_unfinished
 from .compaction import Compactions, Order
 from .engines import BuiltinEngine, Engine, Job
 from .errors import ArchiveFailed, NoConversation, NoProvider, NotAvailable
-from .host import Host
+from .host import Host, ModelInfo
 from .layers import LineSettings
 from .lines import CompressLine, CountLine, compress_line, count_line
 from .settings import Change, Settings, apply_set
 from .structured import StructuredEngine
 from .templates import choose_template
+from .todos import Todo, read_todos
+from .usertext import Speaker
 
 # What a summary model is taken to hold if nobody knows.
 _UNKNOWN_WINDOW_TOKENS = 32_000
@@ -65,6 +69,10 @@ class Service:
             "builtin": BuiltinEngine(host),
         }
         self.settings = Settings.parse(config, log.warning)
+        # Other plugins' task lists, asked in order before a work-template run.
+        self.todo_sources: list[Callable[[str], Awaitable[object] | object]] = []
+        # What a character of a conversation's last turns cost, in tokens.
+        self.tokens_per_char: Bounded[float] = Bounded(1000)
 
     async def start(self) -> None:
         """Open the archive and settle what a crash left unfinished."""
@@ -125,7 +133,7 @@ class Service:
             raise NoProvider
         model = self.host.model(umo, choice.provider)
         core = self.host.core(umo)
-        line = await self.compress_line(umo, cid, args)
+        line = await self.compress_line(cid, args, await self.host.chat_model(umo))
         job = Job(
             umo=umo,
             model=model.info,
@@ -139,6 +147,9 @@ class Service:
             timeout_seconds=args.summary_timeout,
             extra_body=args.summary_extra_body,
             admin_ids=self.host.admin_ids(umo),
+            speakers=await self._speakers(cid),
+            todos=await self._todos(umo),
+            tokens_per_char=self.tokens_per_char.get(cid),
         )
         counted = self.count_line(umo, args)
         return Order(
@@ -156,10 +167,9 @@ class Service:
         )
 
     async def compress_line(
-        self, umo: str, cid: str, lines: CompactArgs | LineSettings
+        self, cid: str, lines: CompactArgs | LineSettings, chat: ModelInfo | None
     ) -> CompressLine | None:
-        """The compress line E of a conversation (spec 3.1)."""
-        chat = await self.host.chat_model(umo)
+        """The compress line E of a conversation answered by this model (spec 3.1)."""
         try:
             growth = await (await self.archive()).growth(cid)
         except ArchiveFailed:  # the line is shown all the same, only without that refinement
@@ -171,6 +181,28 @@ class Service:
         """The count line of a session right after a compaction (spec 3.2)."""
         turns = self.host.core(umo).max_turns
         return count_line(lines.history_limit, turns, 0, _HEAD_MESSAGES, 0)
+
+    async def _todos(self, umo: str) -> tuple[Todo, ...]:
+        """The first task list another plugin has for the session."""
+        for source in self.todo_sources:
+            try:
+                given = source(umo)
+                value = await given if inspect.isawaitable(given) else given
+            except Exception as exc:  # another plugin's fault must not stop ours
+                self.log.warning("a task list could not be had: %s", exc)
+                continue
+            if found := read_todos(value):
+                return found
+        return ()
+
+    async def _speakers(self, cid: str) -> dict[str, Speaker]:
+        """Who said which user message, by content hash; left out where two said the same."""
+        noted = await (await self.archive()).speakers(cid)
+        return {
+            message: Speaker(said[-1].user_id, said[-1].nickname)
+            for message, said in noted.items()
+            if len({speaker.user_id for speaker in said}) == 1
+        }
 
     def template(self, umo: str, args: CompactArgs) -> str | None:
         """The template a run would use, None for an engine without templates."""

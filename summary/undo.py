@@ -103,13 +103,14 @@ def _restore(
     fresh = {_checkpoint_id(message) for message in written if message.is_checkpoint}
     # Our own checkpoint goes; others behind the last message of ours belong to the talk.
     rest = tuple(m for m in rest if not (m.is_checkpoint and _checkpoint_id(m) in fresh))
-    originals = [_stored(raw) for raw in record.head_before_raw]
-    originals += [_stored(message.raw) for message in messages]
+    originals = [stored_message(raw) for raw in record.head_before_raw]
+    originals += [stored_message(message.raw) for message in messages]
     restored = (*stored[:start], *originals, *rest)
     return _Restored(dump_history(restored), _shown(stored), _shown(restored))
 
 
-def _stored(raw: str) -> Stored:
+def stored_message(raw: str) -> Stored:
+    """An archived message as it stood in the history."""
     return Stored(raw, json.loads(raw))
 
 
