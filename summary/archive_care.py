@@ -261,7 +261,8 @@ def broken_contents(
         How many were compared, the id to go on below (None: that was all), and what was wrong.
     """
     rows = conn.execute(
-        "SELECT id, hash, raw FROM content WHERE ? IS NULL OR id < ? ORDER BY id DESC LIMIT ?",
+        """SELECT id, hash, CAST(raw AS BLOB) FROM content WHERE ? IS NULL OR id < ?
+           ORDER BY id DESC LIMIT ?""",
         (before, before, _STEP_CONTENTS),
     )
     checked = 0

@@ -48,6 +48,7 @@ _WORD_CHARS = 64
 # A text is taken in slices, because one regular expression over 2 MB would hold the
 # interpreter for longer than a turn may stall. Slices overlap so that no word is torn.
 _SLICE_CHARS = 1 << 16
+_STEP_CHARS = 1 << 12
 _OVERLAP_CHARS = 4 * _WORD_CHARS
 
 _QUERY_CHARS = 400
@@ -87,10 +88,16 @@ def fold_offset(text: str, folded: str, offset: int) -> int:
         # snippet by a few characters and nothing else.
         return offset
     seen = 0
-    for position, char in enumerate(text):
-        seen += len(_folding[ord(char)])
-        if seen > offset:
-            return position
+    for start in range(0, len(text), _STEP_CHARS):
+        step = text[start : start + _STEP_CHARS]
+        length = len(fold(step))
+        if seen + length <= offset:
+            seen += length
+            continue
+        for position, char in enumerate(step, start):
+            seen += len(_folding[ord(char)])
+            if seen > offset:
+                return position
     return len(text)
 
 

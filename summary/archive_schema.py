@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from json import JSONDecodeError
 
 from .errors import ArchiveFailed, ArchiveTooNew
 
@@ -55,7 +56,7 @@ def archive_errors() -> Iterator[None]:
     """Turn what the file and the disk may raise into an error for people."""
     try:
         yield
-    except (sqlite3.Error, OSError) as exc:
+    except (sqlite3.Error, OSError, JSONDecodeError) as exc:
         raise ArchiveFailed(detail=_one_line(exc)) from exc
 
 

@@ -313,7 +313,8 @@ def _snippet(hit: _Hit) -> tuple[str, tuple[tuple[int, int], ...]]:
     opening = "…" if start else ""
     closing = "…" if end < len(hit.text) else ""
     places: list[tuple[int, int]] = []
-    for spot in sorted(hit.spots):
+    first, _ = hit.spots[0]
+    for spot in sorted(spot for spot in hit.spots if abs(spot[0] - first) < 4 * _SNIPPET_CHARS):
         left, right = (fold_offset(hit.text, hit.folded, offset) for offset in spot)
         left, right = max(left, start), min(right, end)
         if left >= right:

@@ -209,17 +209,28 @@ def newest(conn: sqlite3.Connection, cid: str, limit: int) -> tuple[Compaction, 
 
 
 def messages(conn: sqlite3.Connection, batch_id: int) -> tuple[ArchivedMessage, ...]:
-    """The messages of a compaction or a trimmed batch, as stored and in their order."""
+    """The messages of a compaction or a trimmed batch, as stored and in their order.
+
+    Raises:
+        ArchiveFailed: one is not what was archived; none is given, lest it be put back.
+    """
     rows = conn.execute(
-        """SELECT e.position, c.raw, c.role, c.text, e.kept, e.speaker, e.time_seconds
+        """SELECT c.hash, CAST(c.raw AS BLOB), e.position, c.role, c.text, e.kept, e.speaker,
+             e.time_seconds
            FROM entry AS e JOIN content AS c ON c.id = e.content_id
            WHERE e.batch_id = ? ORDER BY e.position""",
         (batch_id,),
     )
-    return tuple(
-        ArchivedMessage(position, from_exact(raw), role, text, bool(kept), speaker, time)
-        for position, raw, role, text, kept, speaker, time in rows
-    )
+    found = []
+    for digest, raw, position, role, text, kept, speaker, time_seconds in rows:
+        if hashlib.sha256(raw).digest() != digest:
+            raise ArchiveFailed(detail=f"message {position} of {batch_id} is damaged")
+        found.append(
+            ArchivedMessage(
+                position, from_exact(raw), role, text, bool(kept), speaker, time_seconds
+            )
+        )
+    return tuple(found)
 
 
 def pending_trimmed(conn: sqlite3.Connection, cid: str) -> tuple[TrimmedBatch, ...]:

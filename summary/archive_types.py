@@ -37,6 +37,8 @@ class NewCompaction:
     markers. `head_before_raw` is the replaced head as stored and `prefix_json` how the written
     prefix is put together; both are opaque here and belong to undo. `covers_trimmed` are the
     host-trimmed batches this summary covers.
+
+    Released fields stay, and a new one needs a default: records on disk do not have it.
     """
 
     cid: str
