@@ -209,10 +209,7 @@ def _last_round(
     dialog: Sequence[Item], cuts: Sequence[bool], whole: int, limit: int, most: int | None
 ) -> tuple[int, int | None]:
     """Keep the last round though it does not fit, or as much of it as is sensible."""
-    first = next(
-        (n for n in range(len(dialog) - 1, -1, -1) if _starts_round(dialog, cuts, n)), None
-    )
-    begin = first if first is not None else 0
+    begin = next(n for n in range(len(dialog) - 1, -1, -1) if _starts_round(dialog, cuts, n))
     if sum(item.tokens for item in dialog[begin:]) * 2 <= whole:
         return begin, None
     start, used = len(dialog), 0
@@ -222,9 +219,10 @@ def _last_round(
             break
         if cuts[offset]:
             start = offset
-    if first is None or dialog[first].tokens * 2 > whole:
+    # A dialog whose request the host trimmed away begins with the oldest answer, no live request.
+    if dialog[begin].role != "user" or dialog[begin].tokens * 2 > whole:
         return start, None
-    return start, first
+    return start, begin
 
 
 def _starts_round(dialog: Sequence[Item], cuts: Sequence[bool], offset: int) -> bool:

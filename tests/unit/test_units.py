@@ -43,8 +43,7 @@ def group(*messages: dict[str, Any]) -> Grouping:
 def shape(*messages: dict[str, Any]) -> list[tuple[list[int], str]]:
     """The positions in each unit, and its kind."""
     return [
-        ([item.position for item in unit.items], unit.kind.value)
-        for unit in group(*messages).units
+        ([item.position for item in unit.items], unit.kind.value) for unit in group(*messages).units
     ]
 
 
