@@ -57,7 +57,8 @@ def measured_cost(tokens_per_char: float | None) -> Cost:
     """The cost by a measured figure; by character class if nothing was measured."""
     if tokens_per_char is None or not math.isfinite(tokens_per_char) or tokens_per_char <= 0:
         return UNMEASURED
-    price = math.ceil(min(tokens_per_char, float(_HIGHEST)) * _SAFETY * MILLI)
+    # Rounded first: 1.5 × 1.3 is a hair above 1.95 in floating point.
+    price = math.ceil(round(min(tokens_per_char, float(_HIGHEST)) * _SAFETY * MILLI, 6))
     price = min(max(price, _LOWEST), _HIGHEST)
     return Cost(price, price)
 

@@ -19,6 +19,7 @@ CUT_CHARS = 200
 _REPLACEMENT = "\ufffd"
 _UNSENDABLE = re.compile("[\x00\ud800-\udfff]")
 
+# All repeats are bounded, or a hostile text could make matching quadratic.
 # The hints keep clean texts off the slow paths: `in` is some fifty times faster than a pattern.
 _URI_HINTS = ("data:", "DATA:", "Data:")
 _URI_HEAD = r"data:([a-z]{0,20})(?:/[\w.+-]{1,100})?(?:;[\w.=+-]{1,100}){0,8}"
@@ -32,13 +33,13 @@ _PLAIN_URI = re.compile(
 )
 
 _MARK_HINTS = ("〔", "保留原文", "verbatim", "VERBATIM", "Verbatim")
-_NUMBER_MARK = re.compile(r"([#＃]\s*\d+\s*)〔")
-_KEEP_MARK = re.compile(r"[【\[［〔「]\s*(保留原文|keep\s+verbatim)\s*[】\]］〕」]", re.IGNORECASE)
+_NUMBER_MARK = re.compile(r"([#＃]\s{0,8}\d{1,12}\s{0,8})〔")
+_KEEP_MARK = re.compile(r"[【\[［〔「]\s{0,8}(保留原文|keep\s{1,8}verbatim)\s{0,8}[】\]］〕」]", re.IGNORECASE)
 _TAG_HINTS = tuple(tag for name in FENCE_TAGS for tag in (name, name.upper(), name.title()))
-_TAG = re.compile(r"[<＜](\s*/?\s*(?:" + "|".join(FENCE_TAGS) + r")\b)", re.IGNORECASE)
+_TAG = re.compile(r"[<＜](\s{0,8}/?\s{0,8}(?:" + "|".join(FENCE_TAGS) + r")\b)", re.IGNORECASE)
 _LABEL_HINTS = tuple("\n" + label for label in LABELS)
 _LABEL_LINE = re.compile(
-    r"\n((?:" + "|".join(LABELS) + r")[^\S\n]*[\[［(（:：]|调用[^\S\n]+[\w.-]{1,64}\()"
+    r"\n((?:" + "|".join(LABELS) + r")[^\S\n]{0,8}[\[［(（:：]|调用[^\S\n]{1,8}[\w.-]{1,64}\()"
 )
 
 # A name stands inside `[…(…)]:`; with these gone it cannot end its label or begin another.

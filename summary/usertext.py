@@ -19,7 +19,7 @@ _GROUP_INTRO = "You are in a group chat."
 _IDENTITY = re.compile(r"User ID: (.*?), Nickname: (.*)\Z", re.DOTALL)
 _CLOCK = re.compile(r"(?:\A|\n)Current datetime: \d{4}-(\d\d-\d\d \d\d:\d\d)[^\n]*\Z")
 _GROUP_NAME = re.compile(r"(?:\A|\n)Group name: [^\n]*\Z")
-_GROUP_LINE = re.compile(r"\[(.*?)/(\d\d:\d\d):\d\d\]: ?(.*)\Z")
+_GROUP_LINE = re.compile(r"\[(.*?)/(\d\d:\d\d):\d\d\]: {0,2}(.*)\Z")
 
 _MEDIA = {
     "image_url": IMAGE,
