@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from .archive import Archive
-from .archive_types import NewCompaction, SpanMessage, Stage
+from .archive_types import Compaction, NewCompaction, SpanMessage, Stage
 from .compose import Composed, compose, counted, new_checkpoint
 from .errors import HistoryChanged, HistoryCleared, NotSmaller, UnreadableHistory
 from .heads import head_text, text_hash
@@ -175,12 +175,12 @@ def _prepare(draft: Draft, row: Row | None, host: Host) -> _Ready:
     tokens_after = sum(host.count_tokens(m.data) for m in messages if not m.is_checkpoint)
     if tokens_after >= plan.layout.tokens:
         raise NotSmaller(before=plan.layout.tokens, after=tokens_after)
-    head = plan.layout.head
+    earlier = plan.earlier
     record = NewCompaction(
         **asdict(draft.facts),
         cid=row.cid,
         umo=row.umo,
-        summary_before=head.summary if head else None,
+        summary_before=earlier.summary if earlier else None,
         summary=draft.summary,
         messages_before=plan.layout.shown_count,
         messages_after=counted(messages),
@@ -253,10 +253,10 @@ def same_message(left: Stored, right: Stored, host: Host) -> bool:
     return host.canonical(left.data) == host.canonical(right.data)
 
 
-def after_swap(record_prefix_json: str, head_hash: str) -> AfterSwap:
+def after_swap(record: Compaction) -> AfterSwap:
     """What a recorded swap left, for the next plan's "nothing new"."""
-    kept = json.loads(record_prefix_json)
-    return AfterSwap(head_hash, kept["dialog_messages"], kept["last_message"])
+    kept = json.loads(record.prefix_json)
+    return AfterSwap(record.head_hash, kept["dialog_messages"], kept["last_message"])
 
 
 def prefix_messages(record_prefix_json: str) -> tuple[Stored, ...]:

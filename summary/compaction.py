@@ -21,7 +21,16 @@ from .errors import Busy, CompactError, HistoryCleared, NoConversation, Voided
 from .heads import KnownHead, candidate_hash
 from .history import Stored, parse_history
 from .host import Host, Model, Row
-from .plan import CompactionPlan, Layout, PlanOptions, Skip, plan_compaction, read_layout
+from .live import read_live
+from .plan import (
+    AfterSwap,
+    CompactionPlan,
+    Layout,
+    PlanOptions,
+    Skip,
+    plan_compaction,
+    read_layout,
+)
 from .units import Unit, bind_checkpoints, group_units
 
 # A wake-up of the host works no longer than this as far as we wait for it.
@@ -59,7 +68,8 @@ class Snapshot:
     known: Mapping[str, KnownHead]
     trimmed: tuple[Unit, ...] = ()
     trimmed_ids: tuple[int, ...] = ()
-    previous: str = ""
+    previous: AfterSwap | None = None
+    carried: KnownHead | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,10 +313,16 @@ class Compactions:
         raws = [message.raw for batch in batches for message in batch.messages]
         trimmed = await asyncio.to_thread(self._trimmed_units, raws)
         latest = await archive.latest(cid)
+        live = await read_live(archive, cid, latest)
         return Snapshot(
-            row, layout, known, trimmed, tuple(batch.id for batch in batches),
-            latest.prefix_json if latest else "",
-        )  # fmt: skip
+            row,
+            layout,
+            known,
+            trimmed,
+            tuple(batch.id for batch in batches),
+            after_swap(latest) if latest else None,
+            live.carried([message.data for message in stored]) if live else None,
+        )
 
     async def _known(self, stored: Sequence[Stored]) -> dict[str, KnownHead]:
         talk = [m for m in stored if not m.is_checkpoint and m.role != "system"][:2]
@@ -321,19 +337,19 @@ class Compactions:
 
     def _plan(self, snapshot: Snapshot, order: Order) -> CompactionPlan | Skip:
         layout = snapshot.layout
-        head = layout.head.text_hash if layout.head else ""
-        previous = None
-        if snapshot.previous and not order.explicit:
-            previous = after_swap(snapshot.previous, head)
         options = PlanOptions(
             order.keep_recent_ratio,
             order.min_messages,
             order.line_tokens,
             order.count_line,
-            previous,
+            None if order.explicit else snapshot.previous,
         )
         return plan_compaction(
-            layout, options, snapshot.trimmed, last_message(layout.dialog, self._host)
+            layout,
+            options,
+            snapshot.trimmed,
+            last_message(layout.dialog, self._host),
+            snapshot.carried,
         )
 
     def _tell(

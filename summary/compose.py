@@ -7,7 +7,6 @@ an answer stood, and the first message is the user's.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,11 +33,6 @@ class Composed:
         """The whole history."""
         return (*self.leading, *self.prefix, *self.rest)
 
-    @property
-    def prefix_json(self) -> str:
-        """The prefix as the archive keeps it for undo: a JSON list of the stored messages."""
-        return "[" + ", ".join(message.raw for message in self.prefix) + "]"
-
 
 def new_checkpoint() -> Stored:
     """A fresh checkpoint; AstrBot's regenerate and edit delete back to the one before a turn."""
@@ -50,6 +44,9 @@ def compose(
 ) -> Composed:
     """The history with the span replaced.
 
+    What follows the cut stays as it is; a marker of an earlier compaction in it stands between
+    the same two messages as before.
+
     Args:
         plan: the cut, made on the history as it is now.
         retained: span messages kept verbatim, in stored order.
@@ -58,79 +55,55 @@ def compose(
         checkpoint: the fresh checkpoint to put before the tail.
     """
     layout = plan.layout
+    places = {item.position for item in retained}
+    sided = [item for item in retained if item.role in _SIDES]
+    following = next(
+        (item for item in layout.body if item.position >= plan.cut and item.role in _SIDES), None
+    )
+    first = sided[0] if sided else following
     prefix = [head_message(summary, language)]
-    first = _first_sided([*retained, *plan.tail])
-    answered = first is not None and _SIDES[first.role] == "assistant"
-    if not answered:
+    if first is None or _SIDES[first.role] == "user":
         prefix.append(acknowledgement())
-    side = "user" if answered else "assistant"
     last: Item | None = None
     for item in retained:
-        prefix += _joint(side, last, item, plan, language)
+        if item.role in _SIDES:
+            prefix += _joint(last, item, plan, places, language)
+            last = item
         prefix.append(item.message)
-        if item.role in _SIDES:
-            side, last = _SIDES[item.role], item
-    if not plan.tail:
-        # The next message will be a user's; if the dialog did end so, that is not our doing.
-        ended_so = last is not None and layout.body[-1] is last
-        if side == "user" and not ended_so and last is not None:
-            prefix.append(gap_marker("assistant", language))
-        prefix.append(checkpoint)
-        return Composed(layout.stored[: layout.body_start], tuple(prefix), ())
-    prefix += _joint(side, last, _first_sided(plan.tail), plan, language)
+    prefix += _joint(last, following, plan, places, language)
     prefix.append(checkpoint)
-    return Composed(
-        layout.stored[: layout.body_start], tuple(prefix), _tail_messages(plan, language)
-    )
-
-
-def _tail_messages(plan: CompactionPlan, language: str) -> tuple[Stored, ...]:
-    """The tail as stored; a marker of an earlier compaction in it is set anew."""
-    tail = plan.layout.stored[plan.cut :]
-    if not any(marker.position >= plan.cut for marker in plan.layout.markers):
-        return tail
-    messages: list[Stored] = []
-    previous: Item | None = None
-    for item in plan.tail:
-        if previous is not None:
-            messages += _joint(_SIDES[previous.role], previous, item, plan, language)
-        messages += item.as_stored
-        if item.role in _SIDES:
-            previous = item
-    return tuple(messages)
+    return Composed(layout.stored[: layout.body_start], tuple(prefix), layout.stored[plan.cut :])
 
 
 def _joint(
-    side: str, before: Item | None, after: Item | None, plan: CompactionPlan, language: str
+    before: Item | None, after: Item | None, plan: CompactionPlan, kept: set[int], language: str
 ) -> list[Stored]:
-    """The gap marker needed between what stands and `after`, if any."""
-    next_side = _SIDES.get(after.role) if after is not None else None
-    if before is None or after is None or next_side is None:
+    """The gap marker needed between two kept messages, if any.
+
+    Where nothing follows, the next message will be a user's.
+    """
+    if before is None:
         return []
-    if _were_neighbours(before, after, plan):
+    end = after.position if after is not None else len(plan.layout.stored)
+    if _are_untouched(plan, kept, before.position + 1, end):
         return []
-    if after.role == "tool":
+    next_role = after.role if after is not None else "user"
+    if next_role == "tool":
         return []  # a lone result: nothing put before it would make it less lone
     if before.role == "tool":
         # After a result an assistant goes on; a user there is refused by strict servers.
-        return [gap_marker("assistant", language)] if next_side == "user" else []
-    if next_side != side:
+        return [gap_marker("assistant", language)] if next_role == "user" else []
+    if before.role != next_role:
         return []
-    return [gap_marker("user" if side == "assistant" else "assistant", language)]
+    return [gap_marker("user" if next_role == "assistant" else "assistant", language)]
 
 
-def _were_neighbours(before: Item, after: Item, plan: CompactionPlan) -> bool:
-    between = plan.layout.stored[before.position + 1 : after.position]
-    return all(message.is_checkpoint or message.role == "system" for message in between)
-
-
-def _first_sided(items: Sequence[Item]) -> Item | None:
-    return next((item for item in items if item.role in _SIDES), None)
-
-
-def read_prefix(text: str) -> tuple[dict[str, object], ...]:
-    """The messages of a stored `prefix_json`."""
-    return tuple(json.loads(text))
+def _are_untouched(plan: CompactionPlan, kept: set[int], begin: int, end: int) -> bool:
+    """Whether no message of these positions is taken out."""
+    return all(
+        position in kept or position >= plan.cut or plan.layout.stored[position].is_checkpoint
+        for position in range(begin, end)
+    )
 
 
 def counted(messages: Sequence[Stored]) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from .heads import acknowledgement, head_message
 from .history import Message, message_text
 from .host import Host, Model, ModelInfo
 from .plan import CompactionPlan
@@ -168,6 +169,9 @@ def _builtin_input(plan: CompactionPlan) -> tuple[list[Message], list[int | None
     """The messages to summarise, and the stored position of each (None: not of the span)."""
     messages: list[Message] = []
     places: list[int | None] = []
+    if plan.carried is not None:
+        messages += [head_message(plan.carried.summary, "en").data, acknowledgement().data]
+        places += [None, None]
     head = plan.layout.head
     for item in head.items if head else ():
         messages.append(item.data)

@@ -11,13 +11,16 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .heads import may_be_head, text_hash
+from .archive import Archive
+from .archive_types import Compaction
+from .heads import KnownHead, may_be_head, text_hash
 from .history import Message, content_hash, message_text
 
 # So many messages at the end of a history are remembered to know it again; an edit of the last
 # rounds leaves some of them.
 _REMEMBERED = 12
 _CHECKPOINT = "_checkpoint"
+_RECENT = "recent"
 
 _MARKS = {
     "zh": (
@@ -45,6 +48,7 @@ class Live:
     record_id: int
     head_hash: str
     summary: str
+    structured: bool
     language: str
     recent: frozenset[str] = frozenset()
 
@@ -68,6 +72,12 @@ class Live:
         forgotten cannot be undone any more.
         """
         return not self.recent or not self.recent.isdisjoint(recent_hashes(messages))
+
+    def carried(self, messages: Sequence[Message]) -> KnownHead | None:
+        """The summary for the next compaction to fold in, if a living history lost its head."""
+        if not self.record_id or not messages or self.has_head(messages):
+            return None
+        return KnownHead(self.summary, self.structured) if self.covers(messages) else None
 
     def as_system_text(self) -> str:
         """The summary for the end of a system prompt, marked as background data."""
@@ -97,11 +107,26 @@ def message_hash(message: Message) -> str:
     return content_hash([message.get("role"), text] if text else message)
 
 
-def recent_to_json(recent: frozenset[str]) -> str:
-    """As stored."""
-    return json.dumps(sorted(recent))
+async def read_live(archive: Archive, cid: str, latest: Compaction | None) -> Live | None:
+    """What the archive says of a conversation's past, None if there is nothing to remember.
+
+    Args:
+        archive: the archive.
+        cid: the conversation.
+        latest: its last compaction.
+    """
+    if latest is None and not await archive.pending_trimmed(cid):
+        return None
+    noted = await archive.get_state(cid, _RECENT)
+    recent = frozenset(json.loads(noted)) if noted else frozenset()
+    if latest is None:
+        return Live(0, "", "", False, "zh", recent)
+    return Live(
+        latest.id, latest.head_hash, latest.summary, latest.structured, latest.language, recent
+    )
 
 
-def recent_from_json(text: str | None) -> frozenset[str]:
-    """As stored."""
-    return frozenset(json.loads(text)) if text else frozenset()
+async def note_recent(archive: Archive, cid: str, live: Live | None) -> None:
+    """Keep how a conversation's history ended over a restart."""
+    text = json.dumps(sorted(live.recent)) if live is not None else None
+    await archive.put_state(cid, _RECENT, text)

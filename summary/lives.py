@@ -11,10 +11,8 @@ from collections.abc import Sequence
 from .bounded import Bounded
 from .errors import ArchiveFailed
 from .history import Message
-from .live import Live, recent_from_json, recent_to_json
+from .live import Live, note_recent, read_live
 from .service import Service
-
-_RECENT = "recent"
 
 
 class Lives:
@@ -34,16 +32,9 @@ class Lives:
         """The same, read anew."""
         try:
             archive = await self._service.archive()
-            record = await archive.latest(cid)
-            waiting = await archive.pending_trimmed(cid) if record is None else ()
-            recent = recent_from_json(await archive.get_state(cid, _RECENT))
+            live = await read_live(archive, cid, await archive.latest(cid))
         except ArchiveFailed:
             return None
-        live: Live | None = None
-        if record is not None:
-            live = Live(record.id, record.head_hash, record.summary, record.language, recent)
-        elif waiting:
-            live = Live(0, "", "", "zh", recent)
         self._known[cid] = live
         return live
 
@@ -56,12 +47,11 @@ class Lives:
         if ended.recent == live.recent:
             return
         self._known[cid] = ended
-        archive = await self._service.archive()
-        await archive.put_state(cid, _RECENT, recent_to_json(ended.recent))
+        await note_recent(await self._service.archive(), cid, ended)
 
     async def clear(self, cid: str) -> None:
         """The conversation was cleared: its past dies."""
         archive = await self._service.archive()
         await archive.mark_cleared(cid)
-        await archive.put_state(cid, _RECENT, None)
+        await note_recent(archive, cid, None)
         self._known[cid] = None

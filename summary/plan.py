@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from .heads import FindHead, Head, candidate_hash, find_head, is_gap_marker
+from .heads import FindHead, Head, KnownHead, candidate_hash, find_head, is_gap_marker
 from .history import Stored
 from .units import CountTokens, Grouping, Item, Unit, bind_checkpoints, group_units
 
@@ -97,7 +97,8 @@ class CompactionPlan:
 
     `cut` is the position in `layout.stored` where the tail begins; `kept_by_rule` are indexes
     into `span` of units retained whatever the model picks; `trimmed` are units the host dropped
-    earlier, which the summary covers too.
+    earlier, which the summary covers too. `carried` is our last summary if the host dropped the
+    head that held it.
     """
 
     layout: Layout
@@ -106,6 +107,17 @@ class CompactionPlan:
     cut: int
     kept_by_rule: frozenset[int]
     trimmed: tuple[Unit, ...] = ()
+    carried: KnownHead | None = None
+
+    @property
+    def earlier(self) -> KnownHead | None:
+        """The earlier summary to fold in: the head's, the carried one, or both in their order."""
+        head = self.layout.head
+        if head is None:
+            return self.carried
+        if self.carried is None:
+            return KnownHead(head.summary, head.structured)
+        return KnownHead(f"{self.carried.summary}\n\n{head.summary}", structured=False)
 
     @property
     def span_tokens(self) -> int:
@@ -136,7 +148,11 @@ def read_layout(stored: Sequence[Stored], count: CountTokens, find: FindHead) ->
 
 
 def plan_compaction(
-    layout: Layout, options: PlanOptions, trimmed: Sequence[Unit], last_message: str
+    layout: Layout,
+    options: PlanOptions,
+    trimmed: Sequence[Unit],
+    last_message: str,
+    carried: KnownHead | None = None,
 ) -> CompactionPlan | Skip:
     """Decide the cut, or say why there is nothing to do.
 
@@ -145,6 +161,7 @@ def plan_compaction(
         options: ratios and lines in force.
         trimmed: units the host trimmed away since the last compaction, oldest first.
         last_message: canonical hash of the last dialog message, empty if there is none.
+        carried: our last summary if its head was trimmed away.
     """
     dialog = layout.dialog
     tokens = sum(item.tokens for item in dialog)
@@ -166,7 +183,7 @@ def plan_compaction(
     )
     if span and len(kept) == len(span) and not trimmed:
         return Skip(SkipReason.NO_SPAN, len(dialog), options.min_messages, tokens)
-    return CompactionPlan(layout, span, dialog[offset:], cut, kept, tuple(trimmed))
+    return CompactionPlan(layout, span, dialog[offset:], cut, kept, tuple(trimmed), carried)
 
 
 def _tail_start(

@@ -23,7 +23,7 @@ _HEADING = re.compile(
 _BARE_HEADING = re.compile(rf"{_MARKS}{_NAME}(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 # Nothing but numbers, words for none, spaces and punctuation. No two branches share a
 # character, so that matching stays linear.
-_NUMBERS_ONLY = re.compile(r"(?:[\W\d_]|无|没有|none|nothing|n/?a)*", re.IGNORECASE)
+_NUMBERS_ONLY = re.compile(r"(?:[\W\d_]++|无|没有|none|nothing|n/?a)*+", re.IGNORECASE)
 _SIZE_NOTE = re.compile(r"[〔（(\[［]\s?[约~≈]?\s?\d{1,9}\s?tokens?\s?[〕）)\]］]", re.IGNORECASE)
 _MARKED_NUMBER = re.compile(r"[#＃]\s{0,4}(\d{1,9})(?!\d)")
 _NUMBER = re.compile(r"(?<!\d)(\d{1,9})(?!\d)")

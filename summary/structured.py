@@ -76,7 +76,7 @@ class StructuredEngine:
         return by_rule | frozenset(picked[len(picked) - len(allowed) :])
 
     def _task(self, plan: CompactionPlan, job: Job) -> SummaryTask:
-        layout, head = plan.layout, plan.layout.head
+        layout, head, earlier = plan.layout, plan.layout.head, plan.earlier
         language = choose_language(job.language, sample_texts(plan))
         count = self._host.count_tokens
         empty_head = [head_message("", language), acknowledgement()]
@@ -98,8 +98,8 @@ class StructuredEngine:
             trimmed_count=first,
             kept_by_rule=frozenset(index + first for index in plan.kept_by_rule),
             kept=group_units(plan.tail).units,
-            earlier=head.summary if head else None,
-            earlier_structured=head.structured if head else True,
+            earlier=earlier.summary if earlier else None,
+            earlier_structured=earlier.structured if earlier else True,
             tool_names=tool_names(layout.body),
             speakers=job.speakers,
             focus=job.focus,

@@ -65,7 +65,7 @@ def render_todos(todos: Iterable[Todo], cost: Cost, room_millitokens: int) -> st
             lines.append("…")
             break
         lines.append(line)
-    return "\n".join(lines) if len(lines) > 1 else ""
+    return "\n".join(lines) if lines[1:] not in ([], ["…"]) else ""
 
 
 def _arguments(call: Mapping[str, Any]) -> object:
