@@ -15,19 +15,20 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True)
 class CoreCompression:
-    """What AstrBot is told about its own compression. None is a setting it does not have.
+    """What AstrBot is told about its own compression; a default is its reading of nothing.
 
-    `max_turns` below 1 means that it does not trim by turns. `local` is whether the session
-    is answered by AstrBot's own agent: other runners keep no history here.
+    `max_turns` below 1 means that it does not trim by turns. `fallback_window_tokens` is the
+    window of a model nobody knows, None if the owner gave it none. `local` is whether the
+    session is answered by AstrBot's own agent: other runners keep no history here.
     """
 
     provider_id: str = ""
     instruction: str = ""
     keep_recent_ratio: float = 0.15
-    strategy: str = "llm_compress"
-    max_turns: int | None = None
+    strategy: str = "truncate_by_turns"
+    max_turns: int = -1
     trim_turns: int = 1
-    fallback_window_tokens: int | None = None
+    fallback_window_tokens: int | None = 128_000
     local: bool = True
 
 
@@ -54,11 +55,17 @@ def core_compression(config: object) -> CoreCompression:
         ),
         strategy=_text(setting("overflow_strategy", "context_limit_reached_strategy"))
         or defaults.strategy,
-        max_turns=max_turns,
+        max_turns=defaults.max_turns if max_turns is None else max_turns,
         trim_turns=max(1, _int(setting("trim_turns", "dequeue_context_length")) or 1),
-        fallback_window_tokens=window if window and window > 0 else None,
+        fallback_window_tokens=_window(window, defaults.fallback_window_tokens),
         local=runner_type == "local",
     )
+
+
+def _window(tokens: int | None, default: int | None) -> int | None:
+    if tokens is None:
+        return default
+    return tokens if tokens > 0 else None
 
 
 def _section(config: object, name: str) -> Mapping[str, Any]:
