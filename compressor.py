@@ -522,13 +522,16 @@ def model_info(context: Context, umo: str, provider: Provider) -> ModelInfo:
     """Name and limits of a provider's model, as AstrBot itself works them out."""
     model = provider.get_model()
     limits: Mapping[str, Any] = (LLM_METADATAS.get(model) or {}).get("limit") or {}
-    configured = getattr(provider, "provider_config", {}).get("max_context_tokens")
+    config = getattr(provider, "provider_config", {})
+    configured = config.get("max_context_tokens")
+    modalities = config.get("modalities")
     fallback = core_compression_settings(context, umo).fallback_window_tokens
     return ModelInfo(
         provider_id=provider_id_of(provider),
         model=model,
         window_tokens=_positive(configured) or _positive(limits.get("context")) or fallback,
         max_output_tokens=_positive(limits.get("output")),
+        uses_tools=not isinstance(modalities, list) or not modalities or "tool_use" in modalities,
     )
 
 

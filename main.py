@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from astrbot.api import AstrBotConfig, logger
+from astrbot.api import AstrBotConfig, FunctionTool, ToolSet, logger
 from astrbot.api.event import AstrMessageEvent, MessageChain, filter  # noqa: A004 (its API name)
 from astrbot.api.provider import LLMResponse, ProviderRequest
 from astrbot.api.star import Context, Star, StarTools
@@ -22,6 +22,7 @@ from .compressor import (
     own_background_task,
     resolve_provider,
 )
+from .summary import recall
 from .summary.args import (
     CompactArgs,
     ParseResult,
@@ -237,6 +238,10 @@ class CompactPlugin(Star):
         if given.contexts is not None:
             req.contexts = [*req.contexts[: turn.begin_dialogs], *map(dict, given.contexts)]
         req.system_prompt = (req.system_prompt or "") + given.system_text
+        if given.recallable:
+            # A set of our own: the request's may be shared with other requests.
+            tools = req.func_tool.tools if req.func_tool else []
+            req.func_tool = ToolSet([*tools, self._recall_tool(turn.cid)])
         if given.usage_cap is not None:
             usage = req.conversation.token_usage or given.usage_cap
             req.conversation.token_usage = min(usage, given.usage_cap)
@@ -269,6 +274,19 @@ class CompactPlugin(Star):
         """A wake-up ended: it saves the history it read before it began."""
         if event.get_extra(TURN) is None:
             self.watch.woken_ended(event.unified_msg_origin)
+
+    def _recall_tool(self, cid: str) -> FunctionTool[Any]:
+        """The tool that gives a model the archived messages of this one conversation."""
+
+        async def handler(_event: AstrMessageEvent, query: Any = "", limit: Any = 5) -> str:
+            return await recall.recall(self.service, cid, query, limit)
+
+        return FunctionTool(
+            name=recall.NAME,
+            description=recall.DESCRIPTION,
+            parameters=recall.PARAMETERS,
+            handler=handler,
+        )
 
     def _turn(self, event: AstrMessageEvent, req: ProviderRequest) -> Turn:
         contexts, tools = req.contexts, req.func_tool

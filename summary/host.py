@@ -30,13 +30,15 @@ class Row:
 class ModelInfo:
     """A chat model of the host: how to name it and what it can hold.
 
-    `window_tokens` and `max_output_tokens` are None where the host does not know them.
+    `window_tokens` and `max_output_tokens` are None where the host does not know them;
+    `uses_tools` is whether it may be offered tools.
     """
 
     provider_id: str
     model: str
     window_tokens: int | None
     max_output_tokens: int | None
+    uses_tools: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .archive_types import SpanMessage
@@ -62,27 +63,22 @@ class Watch:
         history = turn.history
         if live is None:
             return Additions()
-        window = await self._window(turn)
+        chat = await self._service.host.chat_model(turn.umo, turn.provider_id)
+        window = chat.window_tokens if chat else None
+        given = Additions(
+            usage_cap=self._usage_cap(turn, window),
+            recallable=self._service.settings.recall_tool and chat is not None and chat.uses_tools,
+        )
         if live.record_id and live.has_head(history):
-            return Additions(
-                system_text=live.as_system_text() if self._will_trim(turn, window) else "",
-                usage_cap=self._usage_cap(turn, window),
-                recallable=True,
-            )
-        contexts = await self._current(turn, live) if live.record_id else None
-        if contexts is not None:
-            return Additions(
-                usage_cap=self._usage_cap(turn, window), contexts=contexts, recallable=True
-            )
+            about_to_go = self._will_trim(turn, window)
+            return replace(given, system_text=live.as_system_text() if about_to_go else "")
+        if live.record_id and (now := await self._current(turn, live)) is not None:
+            return replace(given, contexts=now)
         if not history or not live.covers(history):
             await self.lives.clear(turn.cid)
             await self.automatic.cleared(turn.cid)
             return Additions()
-        return Additions(
-            system_text=live.as_system_text(),
-            usage_cap=self._usage_cap(turn, window),
-            recallable=True,
-        )
+        return replace(given, system_text=live.as_system_text())
 
     def woken(self, umo: str) -> None:
         """A scheduled or background wake-up runs in a session: commits wait for its end."""
@@ -252,10 +248,6 @@ class Watch:
         turn.own(task)
 
     # Living with other writers
-
-    async def _window(self, turn: Turn) -> int | None:
-        chat = await self._service.host.chat_model(turn.umo, turn.provider_id)
-        return chat.window_tokens if chat else None
 
     def _usage_cap(self, turn: Turn, window: int | None) -> int | None:
         """What the request's usage is capped at while a run of ours is in flight."""
