@@ -34,7 +34,9 @@ _PLAIN_URI = re.compile(
 
 _MARK_HINTS = ("〔", "保留原文", "verbatim", "VERBATIM", "Verbatim")
 _NUMBER_MARK = re.compile(r"([#＃]\s{0,8}\d{1,12}\s{0,8})〔")
-_KEEP_MARK = re.compile(r"[【\[［〔「]\s{0,8}(保留原文|keep\s{1,8}verbatim)\s{0,8}[】\]］〕」]", re.IGNORECASE)
+_KEEP_MARK = re.compile(
+    r"[【\[［〔「]\s{0,8}(保留原文|keep\s{1,8}verbatim)\s{0,8}[】\]］〕」]", re.IGNORECASE
+)
 _TAG_HINTS = tuple(tag for name in FENCE_TAGS for tag in (name, name.upper(), name.title()))
 _TAG = re.compile(r"[<＜](\s{0,8}/?\s{0,8}(?:" + "|".join(FENCE_TAGS) + r")\b)", re.IGNORECASE)
 _LABEL_HINTS = tuple("\n" + label for label in LABELS)

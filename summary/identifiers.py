@@ -21,7 +21,9 @@ _LINE_START: dict[Language, str] = {"zh": "标识：", "en": "Identifiers: "}
 _BETWEEN = " | "
 _LONGEST_CHARS = 300
 # Bounds on the work, far above what a closing line can hold.
-_MOST_CANDIDATES, _MOST_SCANNED_CHARS = 2_000, 400_000
+_MOST_CANDIDATES, _MOST_SCANNED_CHARS, _LONGEST_TEXT_CHARS = 2_000, 4_000_000, 200_000
+# No identifier costs less.
+_LEAST_PRICE_TOKENS = 3
 _DEEPEST = 8
 
 _URL = re.compile(
@@ -83,6 +85,8 @@ def closing_line(
             continue
         left -= price
         chosen.append(identifier)
+        if left < _LEAST_PRICE_TOKENS:
+            break
     return line + _BETWEEN.join(chosen) if chosen else ""
 
 
@@ -124,7 +128,7 @@ def _newest_first(units: Sequence[Unit], earlier: Iterable[str]) -> Iterator[str
     for unit in reversed(units):
         for text in _sources(unit):
             scanned += len(text)
-            for identifier in reversed(list(find_identifiers(text))):
+            for identifier in reversed(list(find_identifiers(text[:_LONGEST_TEXT_CHARS]))):
                 if identifier not in seen:
                     seen.add(identifier)
                     yield identifier
@@ -154,7 +158,7 @@ def _decoded(arguments: str) -> object:
 
 def _strings(value: object, depth: int) -> Iterator[str]:
     if isinstance(value, str | int) and not isinstance(value, bool):
-        yield str(value)[:_MOST_SCANNED_CHARS]
+        yield str(value)
     elif depth and isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
             yield from _strings(inner, depth - 1)

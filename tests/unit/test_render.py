@@ -246,7 +246,8 @@ def deep(levels: int) -> Any:
 damaged = st.fixed_dictionaries(
     {},
     optional={
-        "role": st.sampled_from(["user", "assistant", "tool", "system", "developer", ""]) | anything,
+        "role": st.sampled_from(["user", "assistant", "tool", "system", "developer", ""])
+        | anything,
         "content": anything
         | st.lists(
             st.fixed_dictionaries(
