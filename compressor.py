@@ -8,11 +8,9 @@ failure carries the provider's words and nothing that failed looks like a summar
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from astrbot.core import logger
 from astrbot.core.agent.context import token_counter
@@ -31,6 +29,7 @@ from astrbot.core.utils.llm_metadata import LLM_METADATAS
 from astrbot.core.utils.session_lock import session_lock_manager
 from sqlalchemy import Text, bindparam, select, type_coerce, update
 
+from .summary.asking import ProviderModel
 from .summary.chain import (
     ProviderChoice,
     SkippedLevel,
@@ -44,28 +43,16 @@ from .summary.copies import alternating, sendable
 from .summary.core_settings import CoreCompression
 from .summary.errors import (
     CompactError,
-    ContextTooLong,
     HostChanged,
     ProviderFailed,
-    SummaryTimeout,
     Unchanged,
 )
 from .summary.history import Message as StoredMessage
 from .summary.history import Stored, canonical_json, stored
-from .summary.host import BuiltinResult, Model, ModelInfo, ModelReply, ModelRequest, Row
-from .summary.refusals import is_too_long, one_line, wants_completion_tokens
+from .summary.host import BuiltinResult, Model, ModelInfo, ModelReply, Row
 from .summary.tokens import Estimator
-from .summary.twin import WouldForgetError, twin_of
 from .summary.wire import (
-    MAX_COMPLETION_TOKENS,
-    Dialect,
-    RawFacts,
     check_usable,
-    dialect_of,
-    limit_key,
-    provider_config,
-    read_raw,
-    request_body,
 )
 
 if TYPE_CHECKING:
@@ -161,6 +148,12 @@ class AstrBotHost:
         async with self._context.get_db().get_db() as session:
             row = (await session.execute(query)).one_or_none()
         return None if row is None else Row(row[0], cid, row[1], row[2] or 0)
+
+    async def conversation_ids(self) -> frozenset[str]:
+        """The ids of all conversations there are."""
+        query = select(_conversations().c.conversation_id)
+        async with self._context.get_db().get_db() as session:
+            return frozenset((await session.execute(query)).scalars())
 
     async def swap(self, cid: str, old_text: str | None, new_text: str) -> bool:
         """Replace the history if it is still exactly `old_text`; token usage becomes 0."""
@@ -359,163 +352,11 @@ def own_background_task(event: AstrMessageEvent, task: asyncio.Task[Any]) -> Non
 
 # --- the model
 
-# Providers whose server wants the newer key. Kept by object: a reloaded provider is asked anew.
-_wants_newer_key: WeakSet[Provider] = WeakSet()
 
-
-class AstrBotModel:
+class AstrBotModel(ProviderModel):
     """`summary.host.Model` spoken by one of AstrBot's chat providers."""
 
-    def __init__(self, provider: Provider, info: ModelInfo) -> None:
-        self.provider = provider
-        self.dialect = dialect_of(cls.__name__ for cls in type(provider).__mro__)
-        self._info = info
-
-    @property
-    def info(self) -> ModelInfo:
-        """Name and limits."""
-        return self._info
-
-    async def ask(self, request: ModelRequest) -> ModelReply:
-        """Ask once (see `Model.ask`)."""
-        contexts = [{"role": "user", "content": request.user}]
-        if request.system:
-            contexts.insert(0, {"role": "system", "content": request.system})
-        return await self.send(
-            contexts,
-            max_tokens=request.max_tokens,
-            timeout_seconds=request.timeout_seconds,
-            extra_body=request.extra_body,
-        )
-
-    async def send(
-        self,
-        contexts: list[dict[str, Any]],
-        *,
-        max_tokens: int | None,
-        timeout_seconds: float,
-        extra_body: Mapping[str, Any],
-    ) -> ModelReply:
-        """Send one request, twice only if the server wants the limit under its newer key."""
-        try:
-            return await self._send(contexts, max_tokens, timeout_seconds, extra_body)
-        except ProviderFailed as exc:
-            # Remembered before the second request, so there is no third.
-            if self._switched_key(exc):
-                return await self._send(contexts, max_tokens, timeout_seconds, extra_body)
-            raise
-
-    def _switched_key(self, failure: ProviderFailed) -> bool:
-        cause = failure.__cause__
-        words = str(cause or failure.fields["detail"])
-        if (
-            self.dialect is not Dialect.OPENAI
-            or self.provider in _wants_newer_key
-            or not wants_completion_tokens(_status(cause), words)
-        ):
-            return False
-        _wants_newer_key.add(self.provider)
-        return True
-
-    async def _send(
-        self,
-        contexts: list[dict[str, Any]],
-        max_tokens: int | None,
-        timeout_seconds: float,
-        extra_body: Mapping[str, Any],
-    ) -> ModelReply:
-        config = self._config(max_tokens, extra_body)
-        async with twin_of(
-            self.provider, self.dialect, config, max_tokens, timeout_seconds
-        ) as twin:
-            kwargs: dict[str, Any] = {}
-            if "request_max_retries" in inspect.signature(twin.provider.text_chat).parameters:
-                kwargs["request_max_retries"] = 1
-            response: LLMResponse | None = None
-            with self._failures_mapped(timeout_seconds):
-                try:
-                    async with asyncio.timeout(timeout_seconds):
-                        response = await twin.provider.text_chat(contexts=contexts, **kwargs)
-                except EmptyModelOutputError:
-                    # The limit was spent before the first visible word, or there was none.
-                    return _reply(None, read_raw(twin.raw), max_tokens)
-                if response is None or response.role == "err":
-                    raise _ReplyError(response.completion_text if response else "no reply")
-            raw = twin.raw if twin.raw is not None else response.raw_completion
-            return _reply(response, read_raw(raw), max_tokens)
-
-    def _config(self, max_tokens: int | None, extra_body: Mapping[str, Any]) -> dict[str, Any]:
-        own_config = getattr(self.provider, "provider_config", {})
-        own_body = own_config.get("custom_extra_body")
-        own_body = own_body if isinstance(own_body, dict) else {}
-        key = limit_key(self.dialect, own_body, extra_body)
-        if self.provider in _wants_newer_key:
-            key = MAX_COMPLETION_TOKENS
-        limit = (key, max_tokens) if max_tokens is not None else None
-        body = request_body(self.dialect, own_body, extra_body, limit)
-        return provider_config(self.dialect, own_config, self.provider.get_model(), body)
-
-    @contextmanager
-    def _failures_mapped(self, timeout_seconds: float) -> Iterator[None]:
-        """Every failure as one of ours; a cancellation passes."""
-        provider_id = self._info.provider_id
-        try:
-            yield
-        except CompactError:
-            raise
-        except Exception as exc:  # a provider raises whatever its SDK or its author likes
-            # `pop_record` is called while the refusal is being handled.
-            cause = exc.__context__ or exc if isinstance(exc, WouldForgetError) else exc
-            words = self._without_keys(str(cause) or type(cause).__name__)
-            if isinstance(cause, TimeoutError) or "Timeout" in type(cause).__name__:
-                raise SummaryTimeout(provider=provider_id, seconds=timeout_seconds) from cause
-            failure = ProviderFailed
-            if isinstance(exc, WouldForgetError) or is_too_long(_status(cause), words):
-                failure = ContextTooLong
-            raise failure(provider=provider_id, detail=one_line(words)) from cause
-
-    def _without_keys(self, words: str) -> str:
-        for key in self.provider.get_keys():
-            if isinstance(key, str) and len(key) > 7:
-                words = words.replace(key, "***")
-        return words
-
-
-class _ReplyError(Exception):
-    """A reply whose text is an error."""
-
-
-def _status(error: BaseException | None) -> int | None:
-    for name in ("status_code", "code", "status"):
-        value = getattr(error, name, None)
-        if isinstance(value, int):
-            return value
-    return None
-
-
-def _reply(response: LLMResponse | None, facts: RawFacts, max_tokens: int | None) -> ModelReply:
-    usage = response.usage if response is not None else None
-    text = facts.text or (response.completion_text if response is not None else "") or ""
-    called = bool(response is not None and response.tools_call_name)
-    tool_call = facts.tool_call or called
-    input_tokens = facts.input_tokens or (usage.input if usage else 0) or None
-    cached_tokens = facts.cached_tokens or (usage.input_cached if usage else 0)
-    output_tokens = facts.output_tokens or (usage.output if usage else 0) or None
-    at_limit = max_tokens is not None and (output_tokens or 0) >= max_tokens
-    wordless = response is None and not (tool_call or facts.refusal)
-    return ModelReply(
-        text=text,
-        role=response.role if response is not None else "assistant",
-        cut=facts.cut or wordless or (not facts.ended and at_limit),
-        tool_call=tool_call,
-        refusal=facts.refusal,
-        reasoning_only=bool(
-            response is not None and response.reasoning_content and not text.strip()
-        ),
-        input_tokens=input_tokens,
-        cached_tokens=min(cached_tokens, input_tokens) if input_tokens else None,
-        output_tokens=output_tokens,
-    )
+    empty_output = EmptyModelOutputError
 
 
 def model_info(context: Context, umo: str, provider: Provider) -> ModelInfo:

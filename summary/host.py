@@ -102,6 +102,10 @@ class Host(Protocol):
         """The conversation's row as it is now, or None."""
         ...
 
+    async def conversation_ids(self) -> frozenset[str]:
+        """The ids of all conversations there are."""
+        ...
+
     async def swap(self, cid: str, old_text: str | None, new_text: str) -> bool:
         """Replace the history if it is still exactly `old_text`; token usage becomes 0.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,6 +34,7 @@ from .usertext import Speaker
 # What a summary model is taken to hold if nobody knows.
 _UNKNOWN_WINDOW_TOKENS = 32_000
 _HEAD_MESSAGES = 2
+_SWEEP_SECONDS = 24 * 60 * 60
 
 
 class Config(Protocol):
@@ -63,6 +65,7 @@ class Service:
         self._path = archive_path
         self._archive: Archive | None = None
         self._opening = asyncio.Lock()
+        self._sweeping: asyncio.Task[None] | None = None
         self.compactions = Compactions(host, self.archive)
         self._engines: Mapping[str, Engine] = {
             "structured": StructuredEngine(host),
@@ -75,14 +78,18 @@ class Service:
         self.tokens_per_char: Bounded[float] = Bounded(1000)
 
     async def start(self) -> None:
-        """Open the archive and settle what a crash left unfinished."""
+        """Open the archive, settle what a crash left unfinished, begin the daily sweep."""
         try:
             await self.archive()
         except ArchiveFailed as error:
             self.log.warning("the archive cannot be opened, nothing is compacted: %s", error)
+        self._sweeping = asyncio.create_task(self._sweep_daily())
 
     async def stop(self) -> None:
         """End all runs without a write and close the archive."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.gather(self._sweeping, return_exceptions=True)
         await self.compactions.stop()
         if self._archive is not None:
             await self._archive.close()
@@ -106,6 +113,17 @@ class Service:
                     self.log.info("settled %d compactions that had not ended", settled)
                 self._archive = opened
         return self._archive
+
+    async def _sweep_daily(self) -> None:
+        """Erase what nobody wants any more: deleted conversations, messages past their days."""
+        while True:
+            now = time.time()
+            try:
+                existing = await self.host.conversation_ids()
+                await (await self.archive()).sweep(existing, now, self.settings.archive_days)
+            except ArchiveFailed as error:
+                self.log.warning("the archive could not be swept: %s", error)
+            await asyncio.sleep(_SWEEP_SECONDS)
 
     async def conversation(self, umo: str) -> str:
         """The session's current conversation.

@@ -107,6 +107,10 @@ class FakeHost:
         await self._enter("read")
         return self.rows.get(cid)
 
+    async def conversation_ids(self) -> frozenset[str]:
+        """The ids of all conversations there are."""
+        return frozenset(self.rows)
+
     async def swap(self, cid: str, old_text: str | None, new_text: str) -> bool:
         """See `Host`."""
         await self._enter("swap")
