@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from .cost import Cost
 from .render import Block
-from .retention import fit_from_latest, number_label
+from .retention import fit_from_latest, label_cost, number_label
 
 # A continuation's header may take so much of a piece, as a divisor.
 _HEADER_SHARE = 4
@@ -103,11 +103,21 @@ def pack(units: Sequence[Candidate], progress: Progress, room: int, cost: Cost) 
 
 def count_requests(units: Sequence[Candidate], progress: Progress, room: int, cost: Cost) -> int:
     """How many requests it takes from here, if the model picks nothing."""
+    if not progress.front and _fits_whole(units, room, cost):
+        return 1
     count = 1
     while not (packed := pack(units, progress, room, cost)).is_last:
         progress = packed.after
         count += 1
     return count
+
+
+def _fits_whole(units: Sequence[Candidate], room: int, cost: Cost) -> bool:
+    """Whether one request surely holds all units; the usual case, decided without packing."""
+    # A label has at most a few dozen characters, a break one.
+    extra = cost.of(number_label(10**9, 10**9) + "\n")
+    prices = [unit.block.cost(cost) + extra for unit in units]
+    return sum(prices) <= room and max(prices, default=0) <= room // 2
 
 
 class _Builder:
@@ -123,10 +133,13 @@ class _Builder:
 
     def carry(self, units: Sequence[Candidate], carried: Sequence[Pick]) -> None:
         """Put in the units picked before, verbatim and under their old numbers."""
-        priced = [_Priced(pick, self._price(units[pick.index], pick.number)) for pick in carried]
+        priced = []
+        for pick in carried:
+            label = number_label(pick.number, pick.tokens)
+            priced.append(_Priced(pick, label, self._price(units[pick.index].block, label)))
         for fitting in fit_from_latest(priced, min(self.half, self.left - self.half)):
-            unit = units[fitting.pick.index]
-            self._add(number_label(fitting.pick.number, unit.tokens) + unit.block.text)
+            block = units[fitting.pick.index].block
+            self._add(fitting.label + block.text, fitting.tokens)
             self.offered[fitting.pick.number] = fitting.pick
 
     def take(self, units: Sequence[Candidate], at: Progress) -> Progress:
@@ -134,28 +147,26 @@ class _Builder:
         index, offset, number = at.index, at.offset, at.next_number
         while index < len(units):
             unit = units[index]
-            price = self._price(unit, number)
-            if not unit.block.text:
+            block = unit.block
+            label = number_label(number, unit.tokens) if unit.keepable else ""
+            price = self._price(block, label)
+            if not block.text:
                 index += 1
             elif offset == 0 and price <= self.half:
                 if price > self.left:
                     break
-                self._take_whole(index, unit, number)
-                number += unit.keepable
+                self._add(label + block.text, price)
+                self.slices.append(Slice(index, 0, len(block.text)))
+                if unit.keepable:
+                    self.offered[number] = Pick(number, index, unit.tokens)
+                    number += 1
                 index += 1
             else:
-                end = self._take_piece(index, unit.block, offset)
+                end = self._take_piece(index, block, offset)
                 if end is None:
                     break
-                index, offset = (index, end) if end < len(unit.block.text) else (index + 1, 0)
+                index, offset = (index, end) if end < len(block.text) else (index + 1, 0)
         return replace(at, index=index, offset=offset, next_number=number)
-
-    def _take_whole(self, index: int, unit: Candidate, number: int) -> None:
-        label = number_label(number, unit.tokens) if unit.keepable else ""
-        self._add(label + unit.block.text)
-        self.slices.append(Slice(index, 0, len(unit.block.text)))
-        if unit.keepable:
-            self.offered[number] = Pick(number, index, unit.tokens)
 
     def _take_piece(self, index: int, block: Block, start: int) -> int | None:
         """Put in the next piece of a unit too big to stand whole.
@@ -170,17 +181,19 @@ class _Builder:
         end = self.cost.fitting_end(block.text, start, room)
         if end == start or (end < len(block.text) and self.left < self.half):
             return None
-        self._add(header + block.text[start:end])
+        piece = header + block.text[start:end]
+        self._add(piece, self.cost.of(piece + "\n"))
         self.slices.append(Slice(index, start, end))
         return end
 
-    def _price(self, unit: Candidate, number: int) -> int:
-        label = self.cost.of(number_label(number, unit.tokens)) if unit.keepable else 0
-        return unit.block.cost(self.cost) + label + self.cost.of("\n")
+    def _price(self, block: Block, label: str) -> int:
+        """What a whole unit costs with its label and its line break."""
+        labelled = label_cost(label, self.cost) if label else 0
+        return block.cost(self.cost) + labelled + self.cost.ascii_millitokens
 
-    def _add(self, line: str) -> None:
+    def _add(self, line: str, price: int) -> None:
         self.lines.append(line)
-        self.left -= self.cost.of(line + "\n")
+        self.left -= price
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,4 +201,5 @@ class _Priced:
     """A pick weighed by what it costs in a request."""
 
     pick: Pick
+    label: str
     tokens: int

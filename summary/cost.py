@@ -13,6 +13,8 @@ from dataclasses import dataclass
 MILLI = 1000
 _LOWEST, _HIGHEST = 300, 2000
 _SAFETY = 1.3
+# In UTF-8 every byte of a character beyond ASCII is one of these.
+_NOT_ASCII = bytes(range(0x80, 0x100))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class Cost:
 
     def of(self, text: str) -> int:
         """The cost of a text, in thousandths of a token."""
+        if self.ascii_millitokens == self.other_millitokens:
+            return len(text) * self.ascii_millitokens
         return self.of_counts(len(text), count_ascii(text))
 
     def fitting_end(self, text: str, start: int, room_millitokens: int) -> int:
@@ -65,4 +69,6 @@ def measured_cost(tokens_per_char: float | None) -> Cost:
 
 def count_ascii(text: str) -> int:
     """The number of ASCII characters in a text."""
-    return len(text) if text.isascii() else len(text.encode("ascii", "ignore"))
+    if text.isascii():
+        return len(text)
+    return len(text.encode("utf-8", "surrogatepass").translate(None, _NOT_ASCII))

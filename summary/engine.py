@@ -56,8 +56,10 @@ async def summarize(
         limits = prepared.task.limits
         raise NotSmaller(before=limits.replaced_tokens, after=limits.head_tokens + 1)
     run = _Run(prepared, model)
-    key = await asyncio.to_thread(run_key, prepared, model.info)
-    progress = (cache.get(key) if cache is not None else None) or prepared.start
+    finished = _Finished(cache, prepared, model)
+    progress = prepared.start
+    if prepared.requests > 1:
+        progress = await finished.resume(progress)
     while True:
         packed = await asyncio.to_thread(run.next_request, progress)
         on_step(progress.steps + 1, run.expected_steps(progress))
@@ -67,7 +69,7 @@ async def summarize(
             dearer = await asyncio.to_thread(run.fall_back, progress, packed)
             if dearer is None:
                 raise
-            progress = dearer
+            progress = await finished.resume(dearer)
             continue
         progress = replace(
             packed.after,
@@ -78,8 +80,36 @@ async def summarize(
         )
         if packed.is_last:
             return await asyncio.to_thread(run.result, progress)
-        if cache is not None:
-            cache.put(key, progress)
+        await finished.note(progress)
+
+
+class _Finished:
+    """The finished chunks of this run and of failed ones like it.
+
+    The key is made when it is first needed: a run of one request never does.
+    """
+
+    def __init__(self, cache: ChunkCache | None, prepared: PreparedTask, model: Model) -> None:
+        self._cache = cache
+        self._prepared = prepared
+        self._info = model.info
+        self._key = ""
+
+    async def resume(self, progress: Progress) -> Progress:
+        """Where an earlier run came to, if it came further than this one."""
+        if self._cache is None:
+            return progress
+        earlier = self._cache.get(await self._make_key())
+        return earlier if earlier is not None and earlier.steps > progress.steps else progress
+
+    async def note(self, progress: Progress) -> None:
+        """Note a finished chunk."""
+        if self._cache is not None:
+            self._cache.put(await self._make_key(), progress)
+
+    async def _make_key(self) -> str:
+        self._key = self._key or await asyncio.to_thread(run_key, self._prepared, self._info)
+        return self._key
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from .history import tool_calls
-from .hygiene import safe_copy
+from .hygiene import neutral, valid_text, without_data_uris
 from .render import arguments_text
 from .templates import Language
 from .units import Unit
@@ -19,7 +19,7 @@ from .usertext import is_wake_up, read_user_text, visible_text
 
 _LINE_START: dict[Language, str] = {"zh": "标识：", "en": "Identifiers: "}
 _BETWEEN = " | "
-_LONGEST_CHARS = 300
+_SHORTEST_CHARS, _LONGEST_CHARS = 5, 300
 # Bounds on the work, far above what a closing line can hold.
 _MOST_CANDIDATES, _MOST_SCANNED_CHARS, _LONGEST_TEXT_CHARS = 2_000, 4_000_000, 200_000
 # No identifier costs less.
@@ -87,7 +87,7 @@ def closing_line(
         chosen.append(identifier)
         if left < _LEAST_PRICE_TOKENS:
             break
-    return line + _BETWEEN.join(chosen) if chosen else ""
+    return neutral(line + _BETWEEN.join(chosen)) if chosen else ""
 
 
 def split_closing_line(summary: str) -> tuple[str, tuple[str, ...]]:
@@ -109,13 +109,17 @@ def find_identifiers(text: str) -> Iterator[str]:
                 address = address[:-1]
             if len(address) <= _LONGEST_CHARS:
                 yield address
-    for run in _RUN.findall(text):
-        if _TELLING.search(run) is None or "://" in run:
+    for word in text.split():
+        # Plain words are most of any prose.
+        if len(word) < _SHORTEST_CHARS or word.isalpha():
             continue
-        for piece in _SPLIT.split(run):
-            identifier = piece.lstrip("!?*#&^-").rstrip(".!?*#&^-_~")
-            if len(identifier) <= _LONGEST_CHARS and _is_identifier(identifier):
-                yield identifier
+        for run in _RUN.findall(word):
+            if _TELLING.search(run) is None or "://" in run:
+                continue
+            for piece in _SPLIT.split(run):
+                identifier = piece.lstrip("!?*#&^-").rstrip(".!?*#&^-_~")
+                if len(identifier) <= _LONGEST_CHARS and _is_identifier(identifier):
+                    yield identifier
 
 
 def _is_identifier(text: str) -> bool:
@@ -128,7 +132,7 @@ def _newest_first(units: Sequence[Unit], earlier: Iterable[str]) -> Iterator[str
     for unit in reversed(units):
         for text in _sources(unit):
             scanned += len(text)
-            for identifier in reversed(list(find_identifiers(text[:_LONGEST_TEXT_CHARS]))):
+            for identifier in reversed(list(find_identifiers(text))):
                 if identifier not in seen:
                     seen.add(identifier)
                     yield identifier
@@ -143,9 +147,13 @@ def _sources(unit: Unit) -> Iterator[str]:
         if item.role == "user":
             text = read_user_text(item.data).text
             if not is_wake_up(text):
-                yield safe_copy(text)
+                yield _readable(text)
         for call in reversed(tool_calls(item.data)):
-            yield safe_copy(" \n".join(_strings(_decoded(arguments_text(call)), _DEEPEST)))
+            yield _readable(" ".join(_strings(_decoded(arguments_text(call)), _DEEPEST)))
+
+
+def _readable(text: str) -> str:
+    return without_data_uris(valid_text(text[:_LONGEST_TEXT_CHARS]))
 
 
 def _decoded(arguments: str) -> object:

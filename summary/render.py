@@ -8,16 +8,15 @@ a damaged message holds. Each character is looked at a fixed number of times.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from .cost import Cost, count_ascii
+from .cost import Cost
 from .history import Message, call_name, content_hash, tool_calls
-from .hygiene import label_name, safe_copy, shorten
+from .hygiene import label_name, safe_copies, shorten
 from .units import Item, Unit
 from .usertext import Speaker, is_wake_up, read_user_text, visible_text
-
-CountText = Callable[[str], int]
 
 _FILE_TEXT = "File Extract Results of user uploaded files:\n"
 # JSON escapes are read back only where the text is short enough to be worth it.
@@ -41,33 +40,40 @@ class Block:
     """A unit as text. `label` is repeated where the text is cut in pieces."""
 
     text: str
-    label: str
-    tokens: int
-    ascii_chars: int
+    label: str = ""
 
     def cost(self, cost: Cost) -> int:
         """Its cost in thousandths of a token."""
-        return cost.of_counts(len(self.text), self.ascii_chars)
+        return cost.of(self.text)
 
 
-def make_block(lines: Sequence[tuple[str, str]], count_text: CountText) -> Block:
-    """A block of labelled lines; those without text are left out."""
-    text = "\n".join(f"{label}{body}" for label, body in lines)
-    label = lines[0][0] if lines else ""
-    return Block(text, label, count_text(text) if text else 0, count_ascii(text))
+class _Line(NamedTuple):
+    """A line to be: its label, what follows it before and after it was made fit to be sent."""
+
+    label: str
+    body: str
+    is_cut: bool = False
+    end: str = ""
 
 
-def render_unit(unit: Unit, names: Names, count_text: CountText) -> Block:
-    """One unit as a block; empty if nothing in it can be read."""
-    lines: list[tuple[str, str]] = []
-    for item in unit.items:
-        lines += _render_item(item, names)
-    return make_block(lines, count_text)
-
-
-def render_units(units: Sequence[Unit], names: Names, count_text: CountText) -> tuple[Block, ...]:
-    """A block a unit, in order."""
-    return tuple(render_unit(unit, names, count_text) for unit in units)
+def render_units(units: Sequence[Unit], names: Names) -> tuple[Block, ...]:
+    """A block a unit, in order; empty where nothing can be read."""
+    lines: list[_Line] = []
+    ends: list[int] = []
+    for unit in units:
+        for item in unit.items:
+            lines += _render_item(item, names)
+        ends.append(len(lines))
+    bodies = safe_copies([line.body for line in lines])
+    texts = [
+        f"{line.label}{shorten(body) if line.is_cut else body}{line.end}"
+        for line, body in zip(lines, bodies, strict=True)
+    ]
+    starts = [0, *ends]
+    return tuple(
+        Block("\n".join(texts[start:end]), lines[start].label if start < end else "")
+        for start, end in zip(starts, ends, strict=False)
+    )
 
 
 def arguments_text(call: Mapping[str, object]) -> str:
@@ -86,7 +92,7 @@ def arguments_text(call: Mapping[str, object]) -> str:
     return arguments
 
 
-def _render_item(item: Item, names: Names) -> list[tuple[str, str]]:
+def _render_item(item: Item, names: Names) -> list[_Line]:
     message = item.data
     match item.role:
         case "user":
@@ -99,17 +105,16 @@ def _render_item(item: Item, names: Names) -> list[tuple[str, str]]:
             return _render_system(message)
 
 
-def _render_user(message: Message, names: Names) -> list[tuple[str, str]]:
+def _render_user(message: Message, names: Names) -> list[_Line]:
     user = read_user_text(message)
     if is_wake_up(user.text):
-        return [("通知: ", shorten(safe_copy(user.text)))]
+        return [_Line("通知: ", user.text, is_cut=True)]
     lines = [
-        (_user_label(Speaker("", said.nickname), said.clock), safe_copy(said.text))
-        for said in user.group
+        _Line(_user_label(Speaker("", said.nickname), said.clock), said.text) for said in user.group
     ]
-    if user.text.strip():
+    if user.text and not user.text.isspace():
         speaker = user.speaker or _noted_speaker(message, names)
-        lines.append((_user_label(speaker, user.clock), safe_copy(user.text)))
+        lines.append(_Line(_user_label(speaker, user.clock), user.text))
     return lines
 
 
@@ -131,14 +136,14 @@ def _user_label(speaker: Speaker | None, clock: str) -> str:
     return f"用户[{who}]{when}: " if who else f"用户{when}: "
 
 
-def _render_assistant(message: Message) -> list[tuple[str, str]]:
-    lines: list[tuple[str, str]] = []
+def _render_assistant(message: Message) -> list[_Line]:
+    lines: list[_Line] = []
     text = _without_thinking(visible_text(message))
-    if text.strip():
-        lines.append(("助手: ", safe_copy(text)))
+    if text and not text.isspace():
+        lines.append(_Line("助手: ", text))
     for call in tool_calls(message):
-        arguments = shorten(safe_copy(arguments_text(call)))
-        lines.append(("调用 ", f"{label_name(call_name(call)) or '?'}({arguments})"))
+        name = label_name(call_name(call)) or "?"
+        lines.append(_Line(f"调用 {name}(", arguments_text(call), is_cut=True, end=")"))
     return lines
 
 
@@ -152,23 +157,23 @@ def _without_thinking(text: str) -> str:
     return text
 
 
-def _render_result(message: Message, names: Names) -> list[tuple[str, str]]:
+def _render_result(message: Message, names: Names) -> list[_Line]:
     call_id = message.get("tool_call_id")
     name = names.tools.get(call_id) if isinstance(call_id, str) else None
     if not name:
         own = message.get("name")
         name = own if isinstance(own, str) else ""
     label = f"工具结果({label_name(name)}): " if name.strip() else "工具结果: "
-    return [(label, shorten(safe_copy(visible_text(message))))]
+    return [_Line(label, visible_text(message), is_cut=True)]
 
 
-def _render_system(message: Message) -> list[tuple[str, str]]:
+def _render_system(message: Message) -> list[_Line]:
     text = visible_text(message)
-    if not text.strip():
+    if not text or text.isspace():
         return []
     if text.startswith(_FILE_TEXT):
-        return [("文件: ", safe_copy(text[len(_FILE_TEXT) :]))]
-    return [("系统: ", safe_copy(text))]
+        return [_Line("文件: ", text[len(_FILE_TEXT) :])]
+    return [_Line("系统: ", text)]
 
 
 def _as_json(value: object) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from .cost import Cost
 from .units import Unit, UnitKind
 
 _NAME = r"(?:保留原文|keep\s{1,4}verbatim)"
@@ -55,6 +56,11 @@ class Weighed(Protocol):
 def number_label(number: int, tokens: int) -> str:
     """What a numbered unit is opened with."""
     return f"#{number}〔约 {tokens} token〕"
+
+
+def label_cost(label: str, cost: Cost) -> int:
+    """The cost of a number's label; but for its three marks it is ASCII."""
+    return cost.of_counts(len(label), len(label) - 3)
 
 
 def can_be_kept(unit: Unit, retain_cap_tokens: int) -> bool:

@@ -7,7 +7,7 @@ and run see the same figures.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ from .usertext import Speaker
 
 # A task list may take so much of a request, as a divisor; the conversation needs the rest.
 _TODO_SHARE = 4
+_BATCH_CHARS = 200_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,10 +109,10 @@ def prepare(task: SummaryTask) -> PreparedTask:
         NoRoom: the summary model's window cannot hold a request.
         SettingsError: the compress line leaves no room for a summary.
     """
-    blocks = render_units(task.units, Names(task.tool_names, task.speakers), task.count_text)
+    blocks = render_units(task.units, Names(task.tool_names, task.speakers))
     earlier = safe_copy(task.earlier or "").strip()
     earlier_tokens = task.count_text(earlier) if earlier else 0
-    new_tokens = sum(block.tokens for block in blocks)
+    new_tokens = count_in_batches([block.text for block in blocks], task.count_text)
     content = earlier_tokens + new_tokens
     budget = budget_for(task.limits, content_tokens=content, new_content_tokens=new_tokens)
     candidates = tuple(
@@ -177,14 +178,26 @@ def room_for(task: SummaryTask, budget: Budget, cost: Cost) -> tuple[Extras, int
     return extras, room
 
 
+def count_in_batches(texts: Sequence[str], count_text: Callable[[str], int]) -> int:
+    """Tokens of all texts; counted many at a time, for a count has its price too."""
+    total = chars = start = 0
+    for end, text in enumerate(texts, 1):
+        chars += len(text)
+        if chars >= _BATCH_CHARS or end == len(texts):
+            total += count_text("\n".join(texts[start:end]))
+            start, chars = end, 0
+    return total
+
+
 def run_key(prepared: PreparedTask, info: ModelInfo) -> str:
     """What a run is known by: messages, template, language, budget, focus, instruction, model."""
     task = prepared.task
     digest = hashlib.sha256()
     for candidate in prepared.candidates:
-        digest.update(f"{len(candidate.block.text)} {candidate.tokens} ".encode())
-        digest.update(f"{candidate.keepable} {candidate.block.text}".encode())
-    facts = [
+        text = candidate.block.text
+        facts = f"{len(text)} {candidate.tokens} {candidate.keepable} {text}"
+        digest.update(facts.encode("utf-8", "surrogatepass"))
+    known = [
         task.earlier or "",
         task.earlier_structured,
         task.template,
@@ -195,5 +208,5 @@ def run_key(prepared: PreparedTask, info: ModelInfo) -> str:
         info.provider_id,
         info.model,
     ]
-    digest.update(canonical_json(facts).encode())
+    digest.update(canonical_json(known).encode())
     return digest.hexdigest()

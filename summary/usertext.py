@@ -102,11 +102,17 @@ def visible_parts(message: Message) -> Iterator[tuple[bool, str]]:
 
 def visible_text(message: Message) -> str:
     """What of a message can be read, placeholders for media included."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
     return "\n".join(text for _, text in visible_parts(message) if text)
 
 
 def read_user_text(message: Message) -> UserText:
     """Tell a user message apart."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return UserText(content, None, "", ())
     own: list[str] = []
     speaker: Speaker | None = None
     clock = ""

@@ -16,7 +16,16 @@ from astrbot_plugin_compact.summary.units import Unit, bind_checkpoints, group_u
 
 ESTIMATE = Estimator()
 
-WORK_SUMMARY = "【保留原文】无\n## 目标\n把报告写完\n## 做过的决定\n用表格\n## 改过的文件\n无\n## 未完成的事\n校对"
+WORK_SUMMARY = """\
+【保留原文】无
+## 目标
+把报告写完
+## 做过的决定
+用表格
+## 改过的文件
+无
+## 未完成的事
+校对"""
 
 Step = ModelReply | BaseException | Callable[[ModelRequest], ModelReply]
 

@@ -14,19 +14,16 @@ from astrbot_plugin_compact.summary.chunks import (
     pack,
 )
 from astrbot_plugin_compact.summary.cost import DEAREST, UNMEASURED, Cost
-from astrbot_plugin_compact.summary.render import make_block
+from astrbot_plugin_compact.summary.render import Block
 from hypothesis import given
 from hypothesis import strategies as st
-
-from tests.summaries import ESTIMATE
 
 # Every character costs one token.
 PLAIN = Cost(1_000, 1_000)
 
 
 def candidate(text: str, keepable: bool = True, tokens: int = 5, label: str = "") -> Candidate:
-    lines = [(label, text)] if text else []
-    return Candidate(make_block(lines, ESTIMATE.text), tokens, keepable)
+    return Candidate(Block(label + text if text else "", label), tokens, keepable)
 
 
 def pack_all(units: list[Candidate], progress: Progress, room: int, cost: Cost) -> list[Packed]:

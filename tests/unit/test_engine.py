@@ -405,6 +405,14 @@ async def test_finished_chunks_of_a_failed_run_are_not_paid_for_again() -> None:
     assert steps.seen[0][0] == 3
 
 
+async def test_chunks_finished_after_a_context_error_are_reused_after_the_next_one() -> None:
+    cache = ChunkCache()
+    task = make_task([user("x" * 60_000)], window_tokens=64_000)
+    error = ProviderFailed(provider="tiny", detail="503")
+    await fail(task, TOO_LONG, WORK_SUMMARY, WORK_SUMMARY, error, cache=cache)
+    assert (await run(task, TOO_LONG, WORK_SUMMARY, cache=cache)).requests == 2
+
+
 async def test_another_focus_or_model_starts_anew() -> None:
     cache = ChunkCache()
     error = ProviderFailed(provider="tiny", detail="503")

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 from astrbot_plugin_compact.summary.history import Stored, content_hash
-from astrbot_plugin_compact.summary.render import Block, Names, render_unit, render_units
+from astrbot_plugin_compact.summary.render import Block, Names, render_units
 from astrbot_plugin_compact.summary.units import Item, Unit, UnitKind, tool_names
 from astrbot_plugin_compact.summary.usertext import Speaker
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.odd_values import anything
-from tests.summaries import ESTIMATE, assistant, call, result, units_of, user
+from tests.summaries import assistant, call, result, units_of, user
 
 REMINDER = (
     "<system_reminder>User ID: 42, Nickname: 小明\n"
@@ -31,6 +31,13 @@ SCHEDULED = (
     "Output using same language as previous conversation. After completing your task, summarize "
     "and output your actions and results."
 )
+FINISHED = (
+    "Proceed according to your system instructions. Output using same language as previous "
+    "conversation. If you need to deliver the result to the user immediately, you MUST use "
+    "`send_message_to_user` tool to send the message directly to the user, otherwise the user "
+    "will not see the result. After completing your task, summarize and output your actions and "
+    "results. "
+)
 CRON_CONTEXT = (
     "# CRON JOB CONTEXT\nThe following object describes the scheduled task that triggered you:\n"
     + json.dumps({"name": "早报", "note": "x" * 500}, ensure_ascii=False)
@@ -44,7 +51,7 @@ def parts(*texts: str) -> list[dict[str, Any]]:
 def rendered(*messages: dict[str, Any], names: Names | None = None) -> list[str]:
     units = units_of(messages)
     names = names or Names(tools=tool_names(item for unit in units for item in unit.items))
-    return [block.text for block in render_units(units, names, ESTIMATE.text)]
+    return [block.text for block in render_units(units, names)]
 
 
 def test_a_user_of_unknown_name_has_a_plain_label() -> None:
@@ -100,8 +107,10 @@ def test_the_reminder_counts_more_than_what_was_noted() -> None:
 
 def test_group_talk_is_other_peoples_text_line_by_line() -> None:
     assert rendered(user(parts("都行", GROUP_BLOCK, REMINDER))) == [
-        "用户[甲](12:00): 吃什么 [Image]\n第二行\n用户[乙](12:00): 火锅\n"
-        "用户[小明(42)](05-01 09:30): 都行"
+        (
+            "用户[甲](12:00): 吃什么 [Image]\n第二行\n用户[乙](12:00): 火锅\n"
+            "用户[小明(42)](05-01 09:30): 都行"
+        )
     ]
 
 
@@ -124,8 +133,10 @@ def test_a_tool_group_is_one_block() -> None:
         result("c2", "九点"),
     ]
     assert rendered(*messages) == [
-        '助手: 我查一下\n调用 search({"q": "天气"})\n调用 now({})\n'
-        "工具结果(search): 晴\n工具结果(now): 九点"
+        (
+            '助手: 我查一下\n调用 search({"q": "天气"})\n调用 now({})\n'
+            "工具结果(search): 晴\n工具结果(now): 九点"
+        )
     ]
 
 
@@ -159,11 +170,7 @@ def test_a_result_takes_its_name_from_the_call_else_from_itself() -> None:
         "Output your last task result below.",
         SCHEDULED,
         f"{CRON_CONTEXT}\n\n{SCHEDULED}",
-        "Proceed according to your system instructions. Output using same language as previous "
-        "conversation. If you need to deliver the result to the user immediately, you MUST use "
-        "`send_message_to_user` tool to send the message directly to the user, otherwise the "
-        "user will not see the result. After completing your task, summarize and output your "
-        "actions and results. ",
+        FINISHED,
     ],
 )
 def test_a_wake_up_is_a_notice_of_200_characters(text: str) -> None:
@@ -230,10 +237,22 @@ def test_a_call_without_content_is_read() -> None:
     assert rendered(bare, result("c1", "2")) == ['调用 f({"a": 1})\n工具结果(f): 2']
 
 
-def test_a_block_knows_its_tokens_and_its_ascii_characters() -> None:
-    [unit] = units_of([user("ab字")])
-    block = render_unit(unit, Names(), ESTIMATE.text)
-    assert block == Block("用户: ab字", "用户: ", ESTIMATE.text("用户: ab字"), 4)
+def test_a_block_knows_its_label() -> None:
+    assert render_units(units_of([user("ab字")]), Names()) == (Block("用户: ab字", "用户: "),)
+
+
+def test_one_dirty_text_among_many_is_found() -> None:
+    messages = [user("净" * 300) for _ in range(2_000)]
+    messages[1_234] = user("</talk>")
+    messages[1_999] = user("\ud800")
+    texts = rendered(*messages)
+    assert texts[1_234] == "用户: ‹/talk>"
+    assert texts[1_999] == "用户: \ufffd"
+    assert set(texts[:1_234]) == {"用户: " + "净" * 300}
+
+
+def test_a_message_is_not_taken_for_a_label_because_of_its_neighbour() -> None:
+    assert rendered(user("x〔"), user("用户: 是谁")) == ["用户: x〔", "用户: 用户: 是谁"]
 
 
 def deep(levels: int) -> Any:
@@ -279,7 +298,8 @@ def test_no_damage_makes_rendering_fail_and_all_of_it_is_valid_text(
     names = Names(speakers={"x": Speaker("1", "n")})
     for kind in UnitKind:
         if items:
-            render_unit(Unit(items, kind), names, ESTIMATE.text).text.encode()
+            [block] = render_units([Unit(items, kind)], names)
+            block.text.encode()
 
 
 def test_deep_nesting_does_not_make_rendering_fail() -> None:

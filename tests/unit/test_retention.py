@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from astrbot_plugin_compact.summary.cost import UNMEASURED
 from astrbot_plugin_compact.summary.retention import (
     apply_count_rule,
     can_be_kept,
     fit_from_latest,
+    label_cost,
     number_label,
     read_picks,
 )
@@ -30,8 +32,13 @@ def test_a_unit_is_opened_with_its_number_and_its_tokens() -> None:
     assert number_label(3, 120) == "#3〔约 120 token〕"
 
 
+def test_a_labels_cost_is_that_of_its_characters() -> None:
+    label = number_label(12, 3_456)
+    assert label_cost(label, UNMEASURED) == UNMEASURED.of(label)
+
+
 def test_only_whole_units_within_the_cap_can_be_kept() -> None:
-    message, group, broken, lone = units_of(
+    message, group, broken, _ = units_of(
         [
             user("x" * 100),
             assistant(None, call("c1", "f")),
@@ -39,9 +46,9 @@ def test_only_whole_units_within_the_cap_can_be_kept() -> None:
             assistant(None, call("c2", "f"), call("c3", "f")),
             result("c2", "y"),
             user("z"),
-            result("c9", "lost"),
         ]
-    )[:3] + (units_of([result("c9", "lost")])[0],)
+    )
+    [lone] = units_of([result("c9", "lost")])
     assert can_be_kept(message, 30)
     assert not can_be_kept(message, 29)
     assert can_be_kept(group, 1_000)

@@ -24,9 +24,8 @@ def test_the_content_is_counted_as_rendered_not_as_stored() -> None:
     messages = [assistant(None, call("c1", "f")), result("c1", "x" * 10_000)]
     prepared = prepare(make_task(messages, earlier="旧摘要" * 10))
     assert prepared.content_tokens < 200
-    assert prepared.content_tokens == sum(
-        candidate.block.tokens for candidate in prepared.candidates
-    ) + ESTIMATE.text("旧摘要" * 10)
+    texts = [candidate.block.text for candidate in prepared.candidates]
+    assert prepared.content_tokens == ESTIMATE.text("\n".join(texts)) + ESTIMATE.text("旧摘要" * 10)
 
 
 def test_the_retain_cap_is_a_share_of_the_new_content_alone() -> None:
