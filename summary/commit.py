@@ -9,21 +9,27 @@ start by looking at the history.
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from .archive import Archive
-from .archive_types import Compaction, NewCompaction, SpanMessage, Stage
-from .compose import Composed, compose, counted, new_checkpoint
-from .errors import HistoryChanged, HistoryCleared, NotSmaller, UnreadableHistory
+from .archive_types import NewCompaction, SpanMessage, Stage
+from .compose import compose, counted, new_checkpoint
+from .errors import (
+    ArchiveFailed,
+    HistoryChanged,
+    HistoryCleared,
+    NotSmaller,
+    Voided,
+)
 from .heads import head_text, text_hash
-from .history import Stored, dump_history, message_text, parse_history
+from .history import Stored, dump_history, parse_history
 from .host import Host, Row
-from .plan import AfterSwap, CompactionPlan, Layout
-from .units import Item, Unit
+from .plan import CompactionPlan, Layout
+from .records import prefix_json, raw_head, same_message, span_messages
+from .units import Item, Unit, group_units
 
 # A turn that is just ending frees the lock in this time; beyond it, say that we wait.
 _PATIENCE_SECONDS = 0.5
@@ -103,28 +109,52 @@ async def commit(
     Raises:
         HistoryMoved, NotSmaller, ArchiveFailed: nothing was changed.
     """
-    async with announced(host.lock(draft.row.umo), on_wait):
-        for _ in range(2):
-            await stands()
-            row = await host.read(draft.row.cid)
-            ready = await asyncio.to_thread(_prepare, draft, row, host)
-            await stands()
-            committed = await uninterrupted(_archive_and_swap(ready, host, archive))
-            if committed is not None:
-                return committed
-    raise HistoryChanged
+    runner = asyncio.current_task()
+    cancelled_before = runner.cancelling() if runner else 0
+
+    async def still_stands() -> None:
+        await stands()
+        if runner and runner.cancelling() > cancelled_before:
+            raise Voided
+
+    async def attempt() -> Committed | None:
+        await stands()
+        row = await host.read(draft.row.cid)
+        ready = await asyncio.to_thread(_prepare, draft, row, host)
+        await stands()
+        return await uninterrupted(_archive_and_swap(ready, host, archive, still_stands))
+
+    return await attempt_twice(host.lock(draft.row.umo), on_wait, attempt)
 
 
-@asynccontextmanager
-async def announced(lock: AbstractAsyncContextManager[None], on_wait: Callable[[], None]) -> Any:
-    """Hold a lock; if it is not free at once, `on_wait` is called while we wait."""
+async def attempt_twice[T](
+    lock: AbstractAsyncContextManager[None],
+    on_wait: Callable[[], None],
+    attempt: Callable[[], Awaitable[T | None]],
+) -> T:
+    """Hold the lock and try, once more if that gave None; `on_wait` is called if it is not free.
+
+    Raises:
+        HistoryChanged: another writer was faster, twice.
+    """
+    done: T | None = None
     handle = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, on_wait)
     try:
         async with lock:
             handle.cancel()
-            yield
+            for _ in range(2):
+                done = await attempt()
+                if done is not None:
+                    break
+    except asyncio.CancelledError:
+        if done is None:
+            raise
+        _forget_cancellations(1)  # it came while the lock was let go, when all was done
     finally:
         handle.cancel()
+    if done is None:
+        raise HistoryChanged
+    return done
 
 
 async def uninterrupted[T](work: Coroutine[Any, Any, T]) -> T:
@@ -134,16 +164,25 @@ async def uninterrupted[T](work: Coroutine[Any, Any, T]) -> T:
     swap that was done is reported as done: only a run that wrote nothing ends as cancelled.
     """
     task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
+    cancellations: list[asyncio.CancelledError] = []
     while not task.done():
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError as exc:
-            cancelled = exc
-    result = task.result()
-    if result is None and cancelled is not None:
-        raise cancelled
-    return result
+            cancellations.append(exc)
+    failure = task.exception()
+    if cancellations and (failure is not None or not task.result()):
+        raise cancellations[-1] from failure
+    _forget_cancellations(len(cancellations))
+    return task.result()
+
+
+def _forget_cancellations(count: int) -> None:
+    """Tell our task that so many cancellations of it were dealt with and are not passed on."""
+    task = asyncio.current_task()
+    if task is not None:
+        for _ in range(count):
+            task.uncancel()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,36 +226,56 @@ def _prepare(draft: Draft, row: Row | None, host: Host) -> _Ready:
         tokens_before=plan.layout.tokens,
         tokens_after=tokens_after,
         head_hash=text_hash(head_text(draft.summary, language)),
-        head_before_raw=_raw_head(plan.layout),
-        prefix_json=_prefix_json(composed, items, plan, host),
+        head_before_raw=raw_head(plan.layout),
+        prefix_json=prefix_json(composed, items, plan, host),
     )
-    span = _span_messages(plan, {id(item) for item in items})
+    span = span_messages(plan, {id(item) for item in items})
     return _Ready(row, dump_history(messages), record, span, len(items))
 
 
-async def _archive_and_swap(ready: _Ready, host: Host, archive: Archive) -> Committed | None:
+async def _archive_and_swap(
+    ready: _Ready, host: Host, archive: Archive, stands: Callable[[], Awaitable[None]]
+) -> Committed | None:
     """Archive, swap, settle; None if another writer was faster."""
     record = ready.record
     begun = await archive.begin(record, ready.span)
+    number = await archive.number(begun)
     try:
-        swapped = await host.swap(ready.row.cid, ready.row.text, ready.new_text)
+        # Archiving a long history takes its time: whoever called the run off then is heard.
+        await stands()
     except Exception:
-        # Whether it happened is unknown. If looking fails too, the next start looks.
-        await settle_unfinished(host, archive, ready.row.cid)
+        await archive.settle(begun, Stage.VOID)
         raise
-    await archive.settle(begun, Stage.DONE if swapped else Stage.VOID)
+    # If this fails, the record stays `archived`: the next run or start looks at the history.
+    swapped = await surely_swap(host, ready.row, ready.new_text)
+    try:
+        await archive.settle(begun, Stage.DONE if swapped else Stage.VOID)
+    except ArchiveFailed:
+        if not swapped:
+            raise
+        # Done is done, whatever becomes of the record; the next run or start settles it.
     if not swapped:
         return None
-    settled = await archive.by_id(begun)
     return Committed(
         begun,
-        (settled.number if settled else None) or 0,
+        number,
         record.messages_before,
         record.messages_after,
         record.tokens_before,
         record.tokens_after,
         ready.kept_messages,
     )
+
+
+async def surely_swap(host: Host, row: Row, new_text: str) -> bool:
+    """Swap; where the host fails at it, look whether the row was written all the same."""
+    try:
+        return await host.swap(row.cid, row.text, new_text)
+    except Exception:
+        now = await host.read(row.cid)
+        if now is None or now.text != new_text:
+            raise
+        return True
 
 
 def rebase(plan: CompactionPlan, now: Layout, host: Host) -> CompactionPlan:
@@ -243,86 +302,8 @@ def rebase(plan: CompactionPlan, now: Layout, host: Host) -> CompactionPlan:
         Unit(tuple(moved[item.position] for item in unit.items), unit.kind) for unit in plan.span
     )
     tail = tuple(item for item in rest if item.position not in markers)
+    # Results that came in late may belong to a call before the cut.
+    offset = sum(item.position < cut for item in now.dialog)
+    if not group_units(now.dialog).cuts[offset]:
+        raise HistoryChanged
     return replace(plan, layout=now, span=span, tail=tail, cut=cut)
-
-
-def same_message(left: Stored, right: Stored, host: Host) -> bool:
-    """Whether two stored messages are one for the host; the cheap comparisons come first."""
-    if left.raw == right.raw or left.data == right.data:
-        return True
-    return host.canonical(left.data) == host.canonical(right.data)
-
-
-def after_swap(record: Compaction) -> AfterSwap:
-    """What a recorded swap left, for the next plan's "nothing new"."""
-    kept = json.loads(record.prefix_json)
-    return AfterSwap(record.head_hash, kept["dialog_messages"], kept["last_message"])
-
-
-def prefix_messages(record_prefix_json: str) -> tuple[Stored, ...]:
-    """The messages a recorded swap wrote before the tail."""
-    return tuple(Stored(raw, json.loads(raw)) for raw in json.loads(record_prefix_json)["messages"])
-
-
-def last_message(items: Sequence[Item], host: Host) -> str:
-    """The hash the last dialog message is compared by, empty if there is none."""
-    return text_hash(host.canonical(items[-1].data)) if items else ""
-
-
-def _prefix_json(
-    composed: Composed, retained: Sequence[Item], plan: CompactionPlan, host: Host
-) -> str:
-    dialog = [*retained, *plan.tail]
-    return json.dumps(
-        {
-            "messages": [message.raw for message in composed.prefix],
-            "dialog_messages": len(dialog),
-            "last_message": last_message(dialog, host),
-        }
-    )
-
-
-def _raw_head(layout: Layout) -> tuple[str, ...]:
-    if layout.head is None:
-        return ()
-    return tuple(message.raw for item in layout.head.items for message in item.as_stored)
-
-
-def _span_messages(plan: CompactionPlan, kept: set[int]) -> tuple[SpanMessage, ...]:
-    """Everything between head and cut as stored: checkpoints and markers too, for undo."""
-    markers = {id(marker) for marker in plan.layout.markers}
-    head = {id(item) for item in plan.layout.head.items} if plan.layout.head else set()
-    span: list[SpanMessage] = []
-    for item in plan.layout.body:
-        if item.position >= plan.cut or id(item) in head:
-            continue
-        text = "" if id(item) in markers else message_text(item.data)
-        span.append(SpanMessage(item.message.raw, item.role, text, id(item) in kept, None, None))
-        span += [SpanMessage(c.raw, c.role, "", False, None, None) for c in item.checkpoints]
-    return tuple(span)
-
-
-async def settle_unfinished(host: Host, archive: Archive, cid: str | None = None) -> int:
-    """Settle what was left between archive and swap; how many records that were.
-
-    `cid` names one conversation, None is all of them.
-
-    A swap that happened shows: the history begins with the head summary it wrote. An undo that
-    happened shows the other way round.
-    """
-    unfinished = await archive.unsettled(cid)
-    for record in unfinished:
-        row = await host.read(record.cid)
-        stands = row is not None and await asyncio.to_thread(_begins_with, row, record.head_hash)
-        gone = Stage.VOID if record.stage is Stage.ARCHIVED else Stage.UNDONE
-        await archive.settle(record.id, Stage.DONE if stands else gone)
-    return len(unfinished)
-
-
-def _begins_with(row: Row, head_hash: str) -> bool:
-    try:
-        stored = parse_history(row.text)
-    except UnreadableHistory:
-        return False
-    first = next((m for m in stored if not m.is_checkpoint and m.role != "system"), None)
-    return first is not None and text_hash(message_text(first.data)) == head_hash

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .archive import Archive
-from .commit import Committed, Draft, RunFacts, after_swap, commit, last_message
+from .commit import Committed, Draft, RunFacts, commit
 from .engines import Engine, Job, Prepared
 from .errors import Busy, CompactError, HistoryCleared, NoConversation, Voided
 from .heads import KnownHead, candidate_hash
@@ -31,6 +31,7 @@ from .plan import (
     plan_compaction,
     read_layout,
 )
+from .records import after_swap, last_message
 from .units import Unit, bind_checkpoints, group_units
 
 # A wake-up of the host works no longer than this as far as we wait for it.

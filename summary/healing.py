@@ -11,10 +11,10 @@ from enum import Enum
 
 from .archive import Archive
 from .archive_types import ArchivedMessage, Compaction, Stage
-from .commit import prefix_messages, same_message, uninterrupted
-from .history import Stored, dump_history, parse_history
+from .commit import uninterrupted
+from .history import Stored, dump_history, parse_history, stored_as
 from .host import Host, Row
-from .undo import stored_message
+from .records import prefix_messages, same_message
 from .units import bind_checkpoints
 
 # So many of the first messages must stand there to tell the old history from a trimmed one that
@@ -56,7 +56,7 @@ def _look(
     first = next((n for n, item in enumerate(items) if item.role != "system"), len(items))
     body = items[first:]
     raws = (*record.head_before_raw, *(message.raw for message in messages))
-    originals = [m for m in map(stored_message, raws) if not m.is_checkpoint]
+    originals = [m for m in map(stored_as, raws) if not m.is_checkpoint]
     if not originals:
         return Healed.INTACT, ""
     alike = 0

@@ -45,6 +45,11 @@ def stored(message: Message) -> Stored:
     return Stored(json.dumps(message), message)
 
 
+def stored_as(raw: str) -> Stored:
+    """A message from the text it was stored with."""
+    return Stored(raw, json.loads(raw))
+
+
 def iter_history(text: str) -> Iterator[Stored]:
     """The messages of a stored row, one decoded at a time.
 

@@ -18,13 +18,13 @@ from .archive import Archive
 from .args import CompactArgs
 from .bounded import Bounded
 from .chain import ProviderChoice
-from .commit import settle_unfinished
 from .compaction import Compactions, Order
 from .engines import BuiltinEngine, Engine, Job
 from .errors import ArchiveFailed, NoConversation, NoProvider, NotAvailable
 from .host import Host, ModelInfo
 from .layers import LineSettings
 from .lines import CompressLine, CountLine, compress_line, count_line
+from .records import settle_unfinished
 from .settings import Change, Settings, apply_set
 from .structured import StructuredEngine
 from .templates import choose_template

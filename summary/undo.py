@@ -7,23 +7,23 @@ compare-and-set, and all it held is in it afterwards: the originals as stored, t
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .archive import Archive
 from .archive_types import ArchivedMessage, Compaction, Stage
-from .commit import (
-    announced,
-    prefix_messages,
-    same_message,
-    settle_unfinished,
-    uninterrupted,
+from .commit import attempt_twice, surely_swap, uninterrupted
+from .errors import (
+    ArchiveFailed,
+    CannotUndo,
+    ClearedSince,
+    HistoryCleared,
+    NothingToUndo,
 )
-from .errors import CannotUndo, ClearedSince, HistoryChanged, HistoryCleared, NothingToUndo
 from .heads import is_gap_marker
-from .history import Stored, dump_history, parse_history
+from .history import Stored, dump_history, parse_history, stored_as
 from .host import Host, Row
+from .records import prefix_messages, same_message
 from .units import bind_checkpoints
 
 
@@ -49,28 +49,32 @@ async def undo(
     if record is None:
         raise NothingToUndo
     messages = await archive.messages(record.id)
-    async with announced(host.lock(umo), on_wait):
-        for _ in range(2):
-            row = await host.read(cid)
-            if row is None:
-                raise HistoryCleared
-            restored = await asyncio.to_thread(_restore, record, messages, row, host)
-            if await uninterrupted(_swap(record, row, restored.new_text, host, archive)):
-                return Undone(record.number or 0, restored.before, restored.after)
-    raise HistoryChanged
+
+    async def attempt() -> Undone | None:
+        row = await host.read(cid)
+        if row is None:
+            raise HistoryCleared
+        restored = await asyncio.to_thread(_restore, record, messages, row, host)
+        return await uninterrupted(_swap(record, row, restored, host, archive))
+
+    return await attempt_twice(host.lock(umo), on_wait, attempt)
 
 
 async def _swap(
-    record: Compaction, row: Row, new_text: str, host: Host, archive: Archive
-) -> bool | None:
+    record: Compaction, row: Row, restored: _Restored, host: Host, archive: Archive
+) -> Undone | None:
+    """Write it; None if another writer was faster."""
     await archive.settle(record.id, Stage.UNDOING)
+    # If this fails, the record stays `undoing`: the next run or start looks at the history.
+    swapped = await surely_swap(host, row, restored.new_text)
     try:
-        swapped = await host.swap(row.cid, row.text, new_text)
-    except Exception:
-        await settle_unfinished(host, archive, row.cid)
-        raise
-    await archive.settle(record.id, Stage.UNDONE if swapped else Stage.DONE)
-    return swapped or None
+        await archive.settle(record.id, Stage.UNDONE if swapped else Stage.DONE)
+    except ArchiveFailed:
+        if not swapped:
+            raise
+    if not swapped:
+        return None
+    return Undone(record.number or 0, restored.before, restored.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +107,10 @@ def _restore(
     fresh = {_checkpoint_id(message) for message in written if message.is_checkpoint}
     # Our own checkpoint goes; others behind the last message of ours belong to the talk.
     rest = tuple(m for m in rest if not (m.is_checkpoint and _checkpoint_id(m) in fresh))
-    originals = [stored_message(raw) for raw in record.head_before_raw]
-    originals += [stored_message(message.raw) for message in messages]
+    originals = [stored_as(raw) for raw in record.head_before_raw]
+    originals += [stored_as(message.raw) for message in messages]
     restored = (*stored[:start], *originals, *rest)
     return _Restored(dump_history(restored), _shown(stored), _shown(restored))
-
-
-def stored_message(raw: str) -> Stored:
-    """An archived message as it stood in the history."""
-    return Stored(raw, json.loads(raw))
 
 
 def _checkpoint_id(message: Stored) -> object:
