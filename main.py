@@ -52,8 +52,9 @@ __all__ = [
 ]
 
 NAME = "astrbot_plugin_compact"
-# The extra of an event that holds its turn.
+# The extra of an event that holds its turn, or says that there is none of ours.
 TURN = "_compact_turn"
+NOT_OURS = "not ours"
 # After every other plugin: what we add to a prompt is the last of it.
 LAST = -1_000_000
 
@@ -231,6 +232,7 @@ class CompactPlugin(Star):
     async def turn_begins(self, event: AstrMessageEvent, req: ProviderRequest) -> None:
         """Note the turn; give the request what its history lost."""
         if req.conversation is None or not isinstance(req.contexts, list):
+            event.set_extra(TURN, NOT_OURS)
             return  # another program keeps this history, or a plugin asks for itself
         turn = self._turn(event, req)
         event.set_extra(TURN, turn)
@@ -249,21 +251,27 @@ class CompactPlugin(Star):
     @filter.on_agent_begin()
     async def agent_begins(self, event: AstrMessageEvent, run_context: Any) -> None:
         """Keep the runner's list: another one at the end means that AstrBot trimmed."""
-        turn: Turn | None = event.get_extra(TURN)
-        if turn is None:
-            self.watch.woken(event.unified_msg_origin)
-            return
-        turn.begun = run_context.messages
-        turn.begun_length = len(run_context.messages)
-        turn.messages = lambda: run_context.messages
+        if event.get_extra(TURN) is None:
+            # A wake-up passes no request hook; it saves the history it has read by now.
+            self.watch.wakeups.begun(event.unified_msg_origin)
+        elif turn := self._noted(event):
+            turn.agent_begins(lambda: run_context.messages)
+
+    @filter.on_llm_tool_respond()
+    async def tool_answered(self, event: AstrMessageEvent, *_: Any) -> None:
+        """Keep the list of this step: AstrBot may trim again before the next."""
+        if turn := self._noted(event):
+            turn.look()
 
     @filter.on_llm_response()
     async def model_answered(self, event: AstrMessageEvent, resp: LLMResponse) -> None:
         """Note the usage of the turn's last model call."""
-        turn: Turn | None = event.get_extra(TURN)
+        turn = self._noted(event)
         if turn is None or resp is None:
             return
-        turn.answered = resp.role == "assistant"
+        # A turn that was stopped ends with a reply that AstrBot made up.
+        stopped = event.is_stopped() or bool(event.get_extra("agent_stop_requested"))
+        turn.answered = resp.role == "assistant" and not stopped
         turn.failed = not turn.answered
         if turn.answered and resp.usage is not None:
             turn.usage_tokens = resp.usage.total or None
@@ -273,7 +281,20 @@ class CompactPlugin(Star):
     async def agent_done(self, event: AstrMessageEvent, _context: Any, _resp: Any) -> None:
         """A wake-up ended: it saves the history it read before it began."""
         if event.get_extra(TURN) is None:
-            self.watch.woken_ended(event.unified_msg_origin)
+            self.watch.wakeups.ended(event.unified_msg_origin)
+
+    def _noted(self, event: AstrMessageEvent) -> Turn | None:
+        """The event's turn; one that began before the plugin was reloaded is followed from now."""
+        noted = event.get_extra(TURN)
+        if noted is None or noted is NOT_OURS:
+            return None
+        turn = noted if isinstance(noted, Turn) else Turn.adopted(noted)
+        if turn is None:
+            return None
+        if turn is not noted:
+            event.set_extra(TURN, turn)
+            self.watch.follow(turn)
+        return turn
 
     def _recall_tool(self, cid: str) -> FunctionTool[Any]:
         """The tool that gives a model the archived messages of this one conversation."""
@@ -310,6 +331,7 @@ class CompactPlugin(Star):
             stored_usage_tokens=req.conversation.token_usage or 0,
             own=lambda task: own_background_task(event, task),
             is_private=event.is_private_chat(),
+            is_handler_request=event.get_extra("provider_request") is not None,
         )
 
     async def _notify(self, umo: str, is_private: bool, outcome: Outcome) -> None:

@@ -14,7 +14,15 @@ from contextlib import asynccontextmanager
 from .args import CompactArgs, ParseResult, build_compact_args
 from .bounded import Bounded
 from .compaction import Outcome, Progress
-from .errors import ArchiveFailed, Busy, CompactError, HistoryCleared, NoProvider, Voided
+from .errors import (
+    ArchiveFailed,
+    Busy,
+    CompactError,
+    HistoryCleared,
+    NoConversation,
+    NoProvider,
+    Voided,
+)
 from .plan import Skip
 from .service import Service
 from .triggers import BackOff, Due, NotDue
@@ -84,8 +92,8 @@ class Automatic:
             async with self._slot():
                 if not await still_due():
                     return
-                result = await self._compact(umo)
-        except (Voided, HistoryCleared, Busy):
+                result = await self._compact(umo, cid)
+        except (Voided, HistoryCleared, NoConversation, Busy):
             return  # no attempt of its own: it neither counts nor resets
         except CompactError as error:
             await self._failed(umo, cid, error)
@@ -115,11 +123,13 @@ class Automatic:
         """Wait for what a finished run still writes."""
         await asyncio.gather(*self._ending, return_exceptions=True)
 
-    async def _compact(self, umo: str) -> Outcome | Skip:
+    async def _compact(self, umo: str, cid: str) -> Outcome | Skip:
         service = self._service
         args = self._args(umo)
         choice = await service.host.choose(umo, args.provider_id, args.config_provider_id)
         order = await service.order(umo, args, TRIGGER, choice)
+        if order.cid != cid:
+            raise Voided  # the session has switched to another conversation meanwhile
         return await service.compactions.run(order)
 
     def _args(self, umo: str) -> CompactArgs:

@@ -7,7 +7,6 @@ happens in between, the stored history is the old one or the new one.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -20,6 +19,7 @@ from .engines import Engine, Job, Prepared
 from .errors import Busy, CompactError, HistoryCleared, NoConversation, Voided
 from .heads import KnownHead, candidate_hash
 from .history import Stored, parse_history
+from .holds import Holds
 from .host import Host, Model, Row
 from .live import read_live
 from .plan import (
@@ -32,10 +32,8 @@ from .plan import (
     read_layout,
 )
 from .records import after_swap, last_message
+from .trims import Trims
 from .units import Unit, bind_checkpoints, group_units
-
-# A wake-up of the host works no longer than this as far as we wait for it.
-_LONGEST_HOLD_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +136,10 @@ class Compactions:
         self._archive = archive
         self.running: dict[str, Run] = {}
         self._listeners: list[Listener] = []
-        self._held: dict[str, float] = {}
-        self._released = asyncio.Event()
+        # Called with the conversation whenever somebody has ended working on one.
+        self.on_ended: list[Callable[[str], None]] = []
+        self.holds = Holds()
+        self.trims = Trims()
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with every `Progress`; the value returned ends that."""
@@ -157,22 +157,6 @@ class Compactions:
         if isinstance(plan, Skip):
             return plan
         return Preview(plan, await asyncio.to_thread(order.engine.prepare, plan, order.job))
-
-    def hold(self, umo: str) -> None:
-        """Let commits in a session wait: another writer has read a history and will save it."""
-        self._held[umo] = time.monotonic() + _LONGEST_HOLD_SECONDS
-
-    def release(self, umo: str) -> None:
-        """That writer has ended."""
-        self._held.pop(umo, None)
-        self._released.set()
-
-    async def _unheld(self, umo: str) -> None:
-        """Wait, within bounds, until no such writer runs; a longer one is healed afterwards."""
-        while (left := self._held.get(umo, 0.0) - time.monotonic()) > 0:
-            self._released.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._released.wait(), left)
 
     async def stop(self) -> None:
         """End all runs without a write and wait until they have ended."""
@@ -218,6 +202,8 @@ class Compactions:
             yield run
         finally:
             del self.running[cid]
+            for ended in self.on_ended:
+                ended(cid)
 
     async def _run(self, run: Run, order: Order) -> Outcome | Skip:
         started = False
@@ -289,7 +275,7 @@ class Compactions:
                     raise HistoryCleared
 
         draft = Draft(snapshot.row, plan, result.summary, result.retained, facts, read, limit)
-        await self._unheld(order.umo)
+        await self.holds.free(order.umo)
         committed = await commit(
             draft,
             self._host,

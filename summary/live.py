@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from .archive import Archive
 from .archive_types import Compaction
 from .heads import KnownHead, may_be_head, text_hash
-from .history import Message, content_hash, message_text
+from .history import CHECKPOINT, Message, call_name, content_hash, message_text, tool_calls
 
 # So many messages at the end of a history are remembered to know it again; an edit of the last
 # rounds leaves some of them.
 _REMEMBERED = 12
-_CHECKPOINT = "_checkpoint"
+# So many characters at either end of a text tell it from others.
+_TELLING = 400
 _RECENT = "recent"
 
 _MARKS = {
@@ -58,7 +59,7 @@ class Live:
 
     def has_head(self, messages: Sequence[Message]) -> bool:
         """Whether a history still begins with the head summary."""
-        first = next((m for m in messages if m.get("role") not in ("system", _CHECKPOINT)), None)
+        first = next((m for m in messages if m.get("role") not in ("system", CHECKPOINT)), None)
         return first is not None and self.is_head(first)
 
     def is_head(self, message: Message) -> bool:
@@ -91,7 +92,7 @@ def recent_hashes(messages: Sequence[Message]) -> frozenset[str]:
     """The hashes of the last messages; checkpoints do not count."""
     hashes: list[str] = []
     for message in reversed(messages):
-        if message.get("role") != _CHECKPOINT:
+        if message.get("role") != CHECKPOINT:
             hashes.append(message_hash(message))
         if len(hashes) == _REMEMBERED:
             break
@@ -99,12 +100,26 @@ def recent_hashes(messages: Sequence[Message]) -> frozenset[str]:
 
 
 def message_hash(message: Message) -> str:
-    """What a message is known again by: its role and visible text, or all of it if it has none.
+    """What a message is known again by: its role, and the ends of what it says.
 
-    Keys the host drops or adds on its way through a turn must not matter.
+    Keys the host drops or adds on its way through a turn must not matter, and a message of
+    many megabytes must cost no more than a short one: this is asked for in a turn.
     """
     text = message_text(message)
-    return content_hash([message.get("role"), text] if text else message)
+    calls = [(call.get("id"), call_name(call)) for call in tool_calls(message)]
+    said = text or str(message.get("tool_call_id") or "")
+    if not said and not calls:
+        return content_hash([message.get("role"), _first_part(message)])
+    return content_hash([message.get("role"), len(said), said[:_TELLING], said[-_TELLING:], calls])
+
+
+def _first_part(message: Message) -> str:
+    """The beginning of a message without text: its image, most likely."""
+    content = message.get("content")
+    part = content[0] if isinstance(content, list) and content else None
+    holder = part.get(part.get("type")) if isinstance(part, dict) else None
+    url = holder.get("url") if isinstance(holder, dict) else holder
+    return url[:_TELLING] if isinstance(url, str) else ""
 
 
 async def read_live(archive: Archive, cid: str, latest: Compaction | None) -> Live | None:
@@ -119,6 +134,9 @@ async def read_live(archive: Archive, cid: str, latest: Compaction | None) -> Li
         return None
     noted = await archive.get_state(cid, _RECENT)
     recent = frozenset(json.loads(noted)) if noted else frozenset()
+    if latest is not None:
+        # The end of the history as the swap wrote it: known before any turn notes another one.
+        recent |= frozenset(json.loads(latest.prefix_json).get("recent", ()))
     if latest is None:
         return Live(0, "", "", False, "zh", recent)
     return Live(

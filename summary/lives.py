@@ -1,7 +1,7 @@
 """Which conversations have a past that must be remembered, held in memory and in the archive.
 
 Invariant: what `get` gives is what the archive says; whoever changes the archive's last
-compaction of a conversation calls `reload`. An archive that cannot be read remembers nothing.
+compaction of a conversation calls `changed`. An archive that cannot be read remembers nothing.
 """
 
 from __future__ import annotations
@@ -21,22 +21,27 @@ class Lives:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._known: Bounded[Live | None] = Bounded(1000)
+        # How often each was declared changed: what was read before that is not kept.
+        self._changes: Bounded[int] = Bounded(1000)
 
     async def get(self, cid: str) -> Live | None:
         """The conversation's past, None if it has none to remember."""
         if cid in self._known:
             return self._known[cid]
-        return await self.reload(cid)
-
-    async def reload(self, cid: str) -> Live | None:
-        """The same, read anew."""
+        changes = self._changes.get(cid, 0)
         try:
             archive = await self._service.archive()
             live = await read_live(archive, cid, await archive.latest(cid))
         except ArchiveFailed:
             return None
-        self._known[cid] = live
+        if self._changes.get(cid, 0) == changes:
+            self._known[cid] = live
         return live
+
+    def changed(self, cid: str) -> None:
+        """What is known of the conversation no longer holds."""
+        self._changes[cid] = self._changes.get(cid, 0) + 1
+        self._known.pop(cid, None)
 
     async def remember(self, cid: str, messages: Sequence[Message]) -> None:
         """Note how a conversation's history ends now, if it has a past."""
@@ -46,12 +51,12 @@ class Lives:
         ended = live.ended_with(messages)
         if ended.recent == live.recent:
             return
-        self._known[cid] = ended
         await note_recent(await self._service.archive(), cid, ended)
+        self.changed(cid)
 
     async def clear(self, cid: str) -> None:
         """The conversation was cleared: its past dies."""
         archive = await self._service.archive()
         await archive.mark_cleared(cid)
         await note_recent(archive, cid, None)
-        self._known[cid] = None
+        self.changed(cid)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import islice
 
-from .history import Message
+from .history import CHECKPOINT, Message
 
 
 @dataclass(slots=True)
@@ -15,10 +16,14 @@ class Turn:
     """A turn of a chat, filled in as its hooks come.
 
     `contexts` is the history at its start as the host holds it, a reference; the first
-    `begin_dialogs` of it are the persona's and never saved. `begun` is the runner's message list
-    when the agent began and `messages` gives the list it has now: another object means that the
-    host trimmed or compressed. `stored_usage_tokens` is what the host will judge the request by,
-    0 if it estimates. `own` lets the host cancel a task of ours with the session.
+    `begin_dialogs` of it are the persona's and never saved. `stored_usage_tokens` is what the
+    host will judge the request by, 0 if it estimates. `is_handler_request` is whether a plugin
+    made the request, maybe long before it is sent. `own` lets the host cancel a task of ours
+    with the session.
+
+    `lists` are the message lists the runner held, oldest first, each with all that was added to
+    it; `begun_length` is the length of the first when the agent began, this turn's user message
+    last. `archived` are the ids of the messages that were archived already.
     """
 
     umo: str
@@ -33,24 +38,91 @@ class Turn:
     stored_usage_tokens: int
     own: Callable[[asyncio.Task[None]], None]
     is_private: bool
+    is_handler_request: bool = False
     started_seconds: float = field(default_factory=time.monotonic)
-    begun: Sequence[object] | None = None
+    lists: list[Sequence[object]] = field(default_factory=list)
     begun_length: int = 0
-    messages: Callable[[], Sequence[object]] | None = None
+    current: Callable[[], Sequence[object]] | None = None
+    archived: set[int] = field(default_factory=set)
     answered: bool = False
     failed: bool = False
     usage_tokens: int | None = None
     input_tokens: int | None = None
 
+    @classmethod
+    def adopted(cls, other: object) -> Turn | None:
+        """A turn that the plugin noted before it was reloaded, whose class is another one now."""
+        try:
+            return cls(**{each.name: getattr(other, each.name) for each in fields(cls)})
+        except AttributeError:  # noted by another version
+            return None
+
+    def agent_begins(self, current: Callable[[], Sequence[object]]) -> None:
+        """The agent has its messages now; `current` gives the list it holds."""
+        self.current = current
+        self.lists.append(current())
+        self.begun_length = len(current())
+
+    def look(self) -> None:
+        """Note the list the runner holds: the host replaces it where it trims."""
+        if self.current is not None and self.current() is not self.lists[-1]:
+            self.lists.append(self.current())
+
     @property
     def was_trimmed(self) -> bool:
         """Whether the host replaced the list: it trimmed or compressed."""
-        return self.messages is not None and self.messages() is not self.begun
+        self.look()
+        return len(self.lists) > 1
 
     @property
     def history(self) -> Sequence[Message]:
         """The saved messages at the start of the turn."""
         return self.contexts[self.begin_dialogs :] if self.begin_dialogs else self.contexts
+
+    @property
+    def gone(self) -> list[object]:
+        """Messages the runner held and holds no more, in their order."""
+        self.look()
+        final = {id(message) for message in self.lists[-1]} if self.lists else set()
+        return [message for message in self._all() if id(message) not in final]
+
+    @property
+    def added(self) -> list[object]:
+        """The messages that are new in this turn, those included that are gone again."""
+        self.look()
+        begun = self.lists[0] if self.lists else ()
+        old = {id(message) for message in islice(begun, max(self.begun_length - 1, 0))}
+        return [message for message in self._all() if id(message) not in old]
+
+    def was_begun_with(self, message: object) -> bool:
+        """Whether a runner's message was there when the agent began."""
+        begun = self.lists[0] if self.lists else ()
+        return any(each is message for each in islice(begun, self.begun_length))
+
+    def exceeds(self, turns: int | None, added: int) -> bool:
+        """Whether the host's limit of turns is passed with so many messages more.
+
+        The host trims when half of all non-system messages is above its limit. No more are
+        looked at than tell.
+        """
+        if turns is None or turns <= 0:
+            return False
+        wanted = 2 * turns + 2 - added
+        if len(self.contexts) < wanted:
+            return False
+        counted = (1 for m in reversed(self.contexts) if m.get("role") not in _NOT_COUNTED)
+        return sum(islice(counted, max(wanted, 0))) >= wanted
+
+    def _all(self) -> Iterator[object]:
+        seen: set[int] = set()
+        for messages in self.lists:
+            for message in messages:
+                if id(message) not in seen:
+                    seen.add(id(message))
+                    yield message
+
+
+_NOT_COUNTED = (CHECKPOINT, "system")
 
 
 @dataclass(frozen=True, slots=True)

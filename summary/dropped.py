@@ -1,0 +1,91 @@
+"""What the host dropped in a turn, as it is archived (spec 3.4).
+
+Invariant: a message the runner held and holds no more is archived unless the stored history
+still has it; of equal messages as many are archived as are gone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from .archive_types import SpanMessage
+from .heads import is_acknowledgement, is_gap_marker, may_be_head
+from .history import Message, Stored, message_text, parse_history
+from .host import Host
+from .live import Live
+from .turns import Turn
+
+
+def dropped(
+    turn: Turn, gone: Sequence[object], row_text: str | None, live: Live | None, host: Host
+) -> list[SpanMessage]:
+    """The messages to archive of those that are gone.
+
+    Args:
+        turn: the turn.
+        gone: the runner's messages that are in its list no more.
+        row_text: the history as stored after the turn, None if it is known to be without them.
+        live: the conversation's past.
+        host: the chat host.
+    """
+    spare = _stored_besides(turn, row_text, host) if row_text is not None else Counter()
+    spans: list[SpanMessage] = []
+    after_head = False
+    for message in gone:
+        for stored in host.dump([message]):
+            if stored.role == "system" and not spans:
+                continue  # the prompt, or what stands in front of everything
+            if after_head and is_acknowledgement(stored.data):
+                continue
+            after_head = may_be_head(stored.data)
+            if _is_ours(stored.data, live) or (after_head and not turn.was_begun_with(message)):
+                continue  # what it covers is in the archive
+            key = host.canonical(stored.data)
+            if spare[key] > 0:
+                spare[key] -= 1
+                continue
+            text = "" if stored.is_checkpoint else message_text(stored.data)
+            spans.append(SpanMessage(stored.raw, stored.role, text))
+    return spans
+
+
+def _stored_besides(turn: Turn, row_text: str, host: Host) -> Counter[str]:
+    """What the row holds besides the runner's final messages: all of it if nothing was saved."""
+    spare = Counter(host.canonical(message.data) for message in parse_history(row_text))
+    final = host.dump(turn.lists[-1]) if turn.lists else []
+    spare.subtract(host.canonical(message.data) for message in final)
+    return spare
+
+
+def _is_ours(message: Message, live: Live | None) -> bool:
+    return live is not None and (
+        live.is_head(message) or (bool(live.record_id) and is_gap_marker(message))
+    )
+
+
+def without_ours(messages: Sequence[Message], live: Live | None) -> list[Message]:
+    """The dialog: no head summaries, no acknowledgements of them, no gap markers.
+
+    The host's own head is one by its acknowledgement; ours by its hash.
+    """
+    dialog: list[Message] = []
+    skip_next = False
+    for index, message in enumerate(messages):
+        if skip_next:
+            skip_next = False
+            continue
+        if live is not None and live.record_id and is_gap_marker(message):
+            continue
+        if may_be_head(message):
+            following = messages[index + 1] if index + 1 < len(messages) else None
+            skip_next = following is not None and is_acknowledgement(following)
+            if skip_next or (live is not None and live.is_head(message)):
+                continue
+        dialog.append(message)
+    return dialog
+
+
+def stored_added(turn: Turn, host: Host) -> list[Stored]:
+    """The messages a turn added, as they were saved; checkpoints left out."""
+    return [message for message in host.dump(turn.added) if not message.is_checkpoint]
