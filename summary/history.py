@@ -18,7 +18,9 @@ Message = Mapping[str, Any]
 
 CHECKPOINT = "_checkpoint"
 _SPACE = " \t\n\r"
-_decode = json.JSONDecoder().raw_decode
+_scan = json.JSONDecoder().scan_once
+# What `json.dumps` puts between elements, so what nearly every row has there.
+_USUAL_SEPARATOR = ", "
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,12 +70,15 @@ def iter_history(text: str) -> Iterator[Stored]:
         return
     while True:
         try:
-            data, end = _decode(text, position)
-        except (ValueError, RecursionError) as exc:
+            data, end = _scan(text, position)
+        except (ValueError, RecursionError, StopIteration) as exc:
             raise UnreadableHistory(detail=f"bad JSON at character {position}") from exc
         if not isinstance(data, dict):
             raise UnreadableHistory(detail=f"an element at character {position} is no message")
         yield Stored(text[position:end], data)
+        if text.startswith("{", end + 2) and text.startswith(_USUAL_SEPARATOR, end):
+            position = end + 2
+            continue
         position = _skip(text, end)
         separator = text[position : position + 1]
         if separator == "]":

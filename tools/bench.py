@@ -1,0 +1,260 @@
+"""What a compaction costs beside the model: `make bench` prints the table the README quotes.
+
+Everything is measured in one run on one machine, so ratios mean something and seconds do not:
+our whole path (read, plan, render, an instant model, commit) against one JSON round trip of the
+same history, and against AstrBot's own compressor path over it (bind, count, compress with an
+instant model, dump). The loop's longest stall is the longest time nothing else could run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+import warnings
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+os.environ.setdefault("ASTRBOT_ROOT", tempfile.mkdtemp(prefix="astrbot-bench-"))
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import tests.conftest  # noqa: F401 (makes the repository a package)
+    from astrbot.api.provider import LLMResponse
+    from astrbot.core.agent.context.token_counter import EstimateTokenCounter
+    from astrbot.core.agent.message import (
+        bind_checkpoint_messages,
+        dump_messages_with_checkpoints,
+    )
+    from astrbot_plugin_compact.compressor import AstrBotHost, LLMSummaryCompressor
+    from astrbot_plugin_compact.summary.args import ParseResult, build_compact_args
+    from astrbot_plugin_compact.summary.chain import ProviderChoice
+    from astrbot_plugin_compact.summary.host import ModelInfo, ModelReply, ModelRequest
+    from astrbot_plugin_compact.summary.plan import Skip
+    from astrbot_plugin_compact.summary.service import Service
+
+    from tests.contract.core import Core, running_core
+
+ROUNDS = (100, 1_000, 5_000)
+REPEATS = 5
+WINDOW_TOKENS = 10_000_000
+SUMMARY = (
+    "## 目标\n迁移数据库\n## 做过的决定\n用蓝绿发布\n## 改过的文件\n无\n## 未完成的事\n切换流量"
+)
+UMO = "webchat:FriendMessage:webchat!astrbot!bench"
+
+
+def history(rounds: int) -> list[dict[str, Any]]:
+    """A mixed talk: Chinese, English, tool calls, an image every hundred rounds."""
+    messages: list[dict[str, Any]] = []
+    for n in range(rounds):
+        said = (
+            f"第{n}轮：我们继续讨论数据库迁移的第{n % 17}个步骤，注意回滚方案和流量切换的顺序。" * 2
+        )
+        if n % 2:
+            said = (
+                f"Round {n}: please check step {n % 17} of the migration plan in src/db/m{n}.py. "
+                * 3
+            )
+        parts: list[dict[str, Any]] = [{"type": "text", "text": said}]
+        if n % 100 == 99:
+            data = "data:image/png;base64," + "iVBORw0KGgo" * 2_000
+            parts.append({"type": "image_url", "image_url": {"url": data, "id": None}})
+        messages.append({"role": "user", "content": parts})
+        if n % 5 == 0:
+            call = {"id": f"call_{n}", "type": "function"}
+            call["function"] = {
+                "name": "read_file",
+                "arguments": json.dumps({"path": f"src/m{n}.py"}),
+            }
+            messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            result = f"def step_{n}():\n    return {n}\n" * 12
+            messages.append({"role": "tool", "tool_call_id": f"call_{n}", "content": result})
+        answer = "好的，这一步的检查结果是通过，下一步可以开始准备灰度发布。" * 4
+        messages.append({"role": "assistant", "content": [{"type": "text", "text": answer}]})
+        messages.append({"role": "_checkpoint", "content": {"id": str(uuid.uuid4())}})
+    return messages
+
+
+class InstantModel:
+    """Answers at once; counts what it is sent."""
+
+    info = ModelInfo("instant", "instant", WINDOW_TOKENS, 8_192)
+
+    def __init__(self) -> None:
+        self.requests: list[ModelRequest] = []
+
+    async def ask(self, request: ModelRequest) -> ModelReply:
+        """The same summary always."""
+        self.requests.append(request)
+        return ModelReply(text=SUMMARY)
+
+
+class InstantProvider:
+    """AstrBot's side of the same."""
+
+    def __init__(self) -> None:
+        self.provider_config: dict[str, Any] = {}
+        self.sent: list[Any] = []
+
+    async def text_chat(self, contexts: list[Any], **_: object) -> LLMResponse:
+        """The same summary always."""
+        self.sent = contexts
+        return LLMResponse("assistant", completion_text=SUMMARY)
+
+
+class BenchHost(AstrBotHost):
+    """The real host with an instant model."""
+
+    def __init__(self, core: Core, model: InstantModel) -> None:
+        super().__init__(core.context)
+        self._instant = model
+
+    async def choose(self, umo: str, run_id: str, config_id: str) -> ProviderChoice:
+        """The instant model."""
+        return ProviderChoice(self._instant, "session")
+
+    def model(self, umo: str, provider: Any) -> Any:
+        """The instant model."""
+        return provider
+
+    async def chat_model(self, umo: str, provider_id: str = "") -> ModelInfo | None:
+        """The instant model."""
+        return self._instant.info
+
+
+@dataclass
+class Row:
+    """One line of the table."""
+
+    rounds: int
+    megabytes: float
+    of_round_trip: float
+    of_host: float
+    tokens_ours: int
+    tokens_host: int
+    calls: int
+    stall_ms: float
+
+
+async def timed(work: Callable[[], Awaitable[object]]) -> float:
+    """Seconds a piece of work takes."""
+    began = time.perf_counter()
+    await work()
+    return time.perf_counter() - began
+
+
+async def longest_stall(work: Callable[[], Awaitable[object]]) -> float:
+    """The longest time in seconds that the loop served nothing else during `work`."""
+    longest, done = 0.0, asyncio.Event()
+
+    async def tick() -> None:
+        nonlocal longest
+        before = time.perf_counter()
+        while not done.is_set():
+            await asyncio.sleep(0)
+            now = time.perf_counter()
+            longest = max(longest, now - before)
+            before = now
+            await asyncio.sleep(0.001)
+            before = time.perf_counter()
+
+    ticking = asyncio.create_task(tick())
+    await asyncio.sleep(0.01)
+    await work()
+    done.set()
+    await ticking
+    return longest
+
+
+async def measure(core: Core, service: Service, model: InstantModel, rounds: int) -> Row:
+    """One line."""
+    text = json.dumps(history(rounds))
+    trips: list[float] = []
+    hosts: list[float] = []
+    ours: list[float] = []
+    stalls: list[float] = []
+    provider = InstantProvider()
+
+    async def round_trip() -> None:
+        json.dumps(json.loads(text))
+
+    async def host_path() -> None:
+        messages = bind_checkpoint_messages(json.loads(text))
+        EstimateTokenCounter().count_tokens(messages)
+        compressed = await LLMSummaryCompressor(provider)(messages)  # type: ignore[arg-type]
+        json.dumps(dump_messages_with_checkpoints(compressed))
+
+    async def our_path() -> None:
+        settings = service.settings
+        args = build_compact_args(ParseResult({}, "", []), settings, settings.lines(UMO))
+        choice = await service.host.choose(UMO, "", "")
+        result = await service.compactions.run(await service.order(UMO, args, "manual", choice))
+        if isinstance(result, Skip):
+            sys.exit(f"nothing was compacted: {result}")
+
+    async def fresh() -> None:
+        cid = await core.conversations.new_conversation(UMO, "webchat")
+        sql = "UPDATE conversations SET content = :text WHERE conversation_id = :cid"
+        await core.execute(sql, text=text, cid=cid)
+        await (await service.archive()).tended()
+
+    for _ in range(REPEATS):
+        trips.append(await timed(round_trip))
+        hosts.append(await timed(host_path))
+        await fresh()
+        model.requests.clear()
+        ours.append(await timed(our_path))
+        await fresh()
+        stalls.append(await longest_stall(our_path))
+    counter = EstimateTokenCounter()
+    sent = [bind_checkpoint_messages([{"role": "user", "content": r.system + r.user}])[0]
+            for r in model.requests[: len(model.requests) // 2]]  # fmt: skip
+    trip, host, our = map(statistics.median, (trips, hosts, ours))
+    return Row(
+        rounds,
+        len(text) / 1e6,
+        our / trip,
+        our / host,
+        counter.count_tokens(sent),
+        counter.count_tokens(bind_checkpoint_messages(provider.sent)),
+        len(model.requests) // 2,
+        1000 * statistics.median(stalls),
+    )
+
+
+async def main() -> None:
+    """Print the table."""
+    logging.disable(logging.INFO)
+    with tempfile.TemporaryDirectory() as folder:
+        async with running_core(Path(folder)) as core:
+            model = InstantModel()
+            host = BenchHost(core, model)
+            service = Service(host, {}, Path(folder) / "archive.db", logging.getLogger("bench"))
+            print(f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {platform.machine()}, "
+                  f"Python {platform.python_version()}; medians of {REPEATS}")  # fmt: skip
+            print()
+            print("| rounds | history | ours / JSON round trip | ours / AstrBot's compressor "
+                  "| tokens sent, ours | AstrBot's | model calls | longest stall |")  # fmt: skip
+            print("|---|---|---|---|---|---|---|---|")
+            for rounds in ROUNDS:
+                row = await measure(core, service, model, rounds)
+                print(f"| {row.rounds:,} | {row.megabytes:.2f} MB | {row.of_round_trip:.2f} "
+                      f"| {row.of_host:.2f} | {row.tokens_ours:,} | {row.tokens_host:,} "
+                      f"| {row.calls} | {row.stall_ms:.0f} ms |", flush=True)  # fmt: skip
+            await service.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
