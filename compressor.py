@@ -34,6 +34,7 @@ from .summary.chain import (
     ProviderChoice,
     SkippedLevel,
     core_compression_settings,
+    is_chat,
     provider_chain,
     provider_id_of,
     resolve_provider,
@@ -202,9 +203,10 @@ class AstrBotHost:
 
     async def chat_model(self, umo: str, provider_id: str = "") -> ModelInfo | None:
         """A chat model by its provider's id, else the session's; None if there is none."""
-        provider = self._context.get_provider_by_id(provider_id) if provider_id else None
+        provider: Any = self._context.get_provider_by_id(provider_id) if provider_id else None
         try:
-            provider = provider or await session_provider(self._context, umo)
+            if not is_chat(provider):
+                provider = await session_provider(self._context, umo)
         except ValueError:
             return None
         return model_info(self._context, umo, provider) if provider is not None else None

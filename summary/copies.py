@@ -78,9 +78,10 @@ def _group_end(messages: Sequence[Message], start: int) -> int | None:
     if not all(_is_sendable(call) for call in calls):
         return None
     end = start + 1
-    answered: list[object] = []
+    answered: list[str] = []
     while end < len(messages) and messages[end].get("role") == "tool":
-        answered.append(messages[end].get("tool_call_id"))
+        call_id = messages[end].get("tool_call_id")
+        answered.append(call_id if isinstance(call_id, str) else "")
         end += 1
     ids = [call["id"] for call in calls]
     complete = len(set(ids)) == len(ids) == len(answered) and set(ids) == set(answered)

@@ -45,6 +45,15 @@ _REPLY_LIMIT_WORDS = re.compile(
 )
 
 
+def status_of(error: object) -> int | None:
+    """The HTTP status an SDK's error carries, under whatever name."""
+    for name in ("status_code", "code", "status"):
+        value = getattr(error, name, None)
+        if isinstance(value, int):
+            return value
+    return None
+
+
 def is_too_long(status: int | None, words: str) -> bool:
     """Whether the provider says that the request is over its context window."""
     if status == _TOO_LARGE:

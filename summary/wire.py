@@ -205,6 +205,34 @@ def _read_gemini(raw: object) -> RawFacts:
     )
 
 
+def model_reply(response: Any, raw: object, max_tokens: int | None) -> ModelReply:
+    """The host's reading of a reply and the raw reply as one.
+
+    `response` is None where the host found nothing to read: that counts as cut, for the limit
+    was spent before the first visible word.
+    """
+    facts = read_raw(raw)
+    usage = _get(response, "usage")
+    text = facts.text or _get(response, "completion_text") or ""
+    tool_call = facts.tool_call or bool(_get(response, "tools_call_name"))
+    input_tokens = facts.input_tokens or _count(usage, "input")
+    cached_tokens = facts.cached_tokens or _count(usage, "input_cached") or 0
+    output_tokens = facts.output_tokens or _count(usage, "output")
+    at_limit = max_tokens is not None and (output_tokens or 0) >= max_tokens
+    wordless = response is None and not (tool_call or facts.refusal)
+    return ModelReply(
+        text=text,
+        role=_get(response, "role") or "assistant",
+        cut=facts.cut or wordless or (at_limit and not facts.ended),
+        tool_call=tool_call,
+        refusal=facts.refusal,
+        reasoning_only=not text.strip() and bool(_get(response, "reasoning_content")),
+        input_tokens=input_tokens,
+        cached_tokens=min(cached_tokens, input_tokens) if input_tokens else None,
+        output_tokens=output_tokens,
+    )
+
+
 def check_usable(reply: ModelReply, provider_id: str) -> None:
     """Refuse a reply that is no text of its own.
 

@@ -15,13 +15,17 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+from astrbot_plugin_compact.summary.chain import Level, ProviderChoice, SkippedLevel
 from astrbot_plugin_compact.summary.copies import alternating, sendable
+from astrbot_plugin_compact.summary.core_settings import CoreCompression
 from astrbot_plugin_compact.summary.errors import Unchanged
 from astrbot_plugin_compact.summary.history import (
     CHECKPOINT,
     Message,
+    Stored,
     canonical_json,
     parse_history,
+    stored,
 )
 from astrbot_plugin_compact.summary.host import (
     BuiltinResult,
@@ -55,6 +59,11 @@ class FakeHost:
         self._locks: dict[str, asyncio.Lock] = {}
         self._actions: dict[tuple[str, int], Action] = {}
         self._estimator = Estimator()
+        self.settings = CoreCompression()
+        self.admins: frozenset[str] = frozenset()
+        # The chat providers by id, and the one a session uses if nothing else is said.
+        self.models: dict[str, Model] = {}
+        self.session_model: Model | None = None
 
     # --- what tests do
 
@@ -139,6 +148,50 @@ class FakeHost:
     def canonical(self, message: Message) -> str:
         """See `Host`."""
         return canonical_json(_round_trip(message))
+
+    async def choose(self, umo: str, run_id: str, config_id: str) -> ProviderChoice:
+        """See `Host`: of the ids, in order, the first of `models`; else the session's."""
+        await self._enter("choose")
+        skipped: list[SkippedLevel] = []
+        levels: tuple[tuple[Level, str], ...] = (
+            ("run", run_id),
+            ("config", config_id),
+            ("core", self.settings.provider_id),
+        )
+        for level, name in levels:
+            if name.strip() in self.models:
+                return ProviderChoice(self.models[name.strip()], level, tuple(skipped))
+            if name.strip():
+                skipped.append(SkippedLevel(level, name.strip(), "missing"))
+        level = "session" if self.session_model else None
+        return ProviderChoice(self.session_model, level, tuple(skipped))
+
+    def model(self, umo: str, provider: Any) -> Model:
+        """See `Host`: here a provider is its model."""
+        return provider
+
+    async def chat_model(self, umo: str, provider_id: str = "") -> ModelInfo | None:
+        """See `Host`."""
+        await self._enter("chat_model")
+        model = self.models.get(provider_id) or self.session_model
+        return model.info if model else None
+
+    def dump(self, messages: Sequence[object]) -> list[Stored]:
+        """See `Host`: here a runtime message is its dict."""
+        return [stored(message) for message in messages if isinstance(message, dict)]
+
+    def core(self, umo: str) -> CoreCompression:
+        """See `Host`."""
+        return self.settings
+
+    def admin_ids(self, umo: str) -> frozenset[str]:
+        """See `Host`."""
+        return self.admins
+
+    @property
+    def builtin_instruction(self) -> str:
+        """See `Host`."""
+        return "Summarise."
 
     async def summarize_builtin(
         self,

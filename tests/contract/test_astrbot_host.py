@@ -9,8 +9,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from astrbot.core.agent.context import token_counter
 from astrbot.core.agent.context.token_counter import EstimateTokenCounter
-from astrbot.core.agent.message import Message
+from astrbot.core.agent.message import Message, bind_checkpoint_messages
 from astrbot.core.utils.session_lock import session_lock_manager
 from astrbot_plugin_compact.compressor import AstrBotHost
 from hypothesis import given, settings
@@ -151,6 +152,34 @@ async def test_astrbot_reads_what_was_swapped_in(core: Core) -> None:
     assert conversation is not None
     assert json.loads(conversation.history) == history
     assert conversation.token_usage == 0
+
+
+def test_runtime_messages_are_dumped_as_astrbot_stores_them() -> None:
+    history = [
+        {"role": "user", "content": [{"type": "text", "text": "你好"}]},
+        {"role": "_checkpoint", "content": {"id": "c1"}},
+        {"role": "assistant", "content": "hm"},
+    ]
+    messages = bind_checkpoint_messages([*history, {"role": "user", "content": "x", "_no_save": 1}])
+    dumped = HOST.dump(messages)
+    assert [message.data for message in dumped] == history
+    assert [json.loads(message.raw) for message in dumped] == history
+
+
+def test_a_counter_that_counts_in_a_way_of_its_own_is_asked_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Other(EstimateTokenCounter):
+        def _estimate_tokens(self, text: str) -> int:
+            return len(text)
+
+    monkeypatch.setattr(token_counter, "EstimateTokenCounter", Other)
+    host = AstrBotHost(cast(Any, SimpleNamespace()))
+    assert host.count_tokens({"role": "user", "content": "你好 abc"}) == 6
+    assert host.count_text("你好") == 2
+    unloadable = {"role": "user", "content": [{"type": "input_audio"}]}
+    assert host.count_tokens(unloadable) == 500
+    assert host.count_tokens({"role": "_checkpoint", "content": {"id": "c"}}) == 0
 
 
 def _seconds(work: Any) -> float:

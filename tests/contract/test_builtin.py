@@ -28,7 +28,7 @@ from astrbot_plugin_compact.summary.errors import (
 )
 from astrbot_plugin_compact.summary.host import BuiltinResult, Host, Model, ModelInfo, ModelReply
 from astrbot_plugin_compact.summary.wire import check_usable
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.contract import shapes
@@ -233,6 +233,7 @@ class TestAstrBotsCompressor:
 
 
 @settings(max_examples=300, deadline=None)
+@example([assistant(None, tool_calls=[call("c")]), {"role": "tool", "tool_call_id": []}])
 @given(
     st.lists(
         shapes.messages

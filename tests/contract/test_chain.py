@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from astrbot.core.provider.provider import Provider
 from astrbot.core.utils.llm_metadata import LLM_METADATAS
 from astrbot_plugin_compact.compressor import (
+    AstrBotHost,
     ProviderChoice,
     SkippedLevel,
     core_compression_settings,
@@ -135,6 +136,45 @@ class TestLimits:
         _set_core(core, fallback_max_tokens=0)
         strange = await _add(core, "strange", model="nobody-knows")
         assert model_info(core.context, UMO, strange).window_tokens is None
+
+    @pytest.mark.parametrize(
+        ("modalities", "uses_tools"),
+        [(None, True), ([], True), (["text"], False), (["text", "tool_use"], True)],
+    )
+    async def test_a_model_uses_tools_unless_its_owner_says_otherwise(
+        self, core: Core, modalities: Any, uses_tools: bool
+    ) -> None:
+        provider = await _add(core, "a", modalities=modalities)
+        assert model_info(core.context, UMO, provider).uses_tools is uses_tools
+
+
+class TestHost:
+    async def test_it_chooses_along_the_chain(self, core: Core) -> None:
+        first = await _add(core, "first")
+        choice = await AstrBotHost(core.context).choose(UMO, "nowhere", "first")
+        assert choice == ProviderChoice(
+            first, "config", (SkippedLevel("run", "nowhere", "missing"),)
+        )
+
+    async def test_a_chat_model_is_told_by_id_or_by_session(self, core: Core) -> None:
+        host = AstrBotHost(core.context)
+        assert await host.chat_model(UMO) is None
+        await _add(core, "first", max_context_tokens=8_000)
+        await _add(core, "second", max_context_tokens=9_000)
+        infos = [await host.chat_model(UMO, name) for name in ("", "second", "nowhere")]
+        assert [info and info.window_tokens for info in infos] == [8_000, 9_000, 8_000]
+
+    async def test_a_model_of_a_provider_carries_its_limits(self, core: Core) -> None:
+        provider = await _add(core, "first", max_context_tokens=8_000)
+        assert AstrBotHost(core.context).model(UMO, provider).info.window_tokens == 8_000
+
+    async def test_admins_are_those_of_the_configuration(self, core: Core) -> None:
+        core.config["admins_id"] = ["astrbot", 1001]
+        assert AstrBotHost(core.context).admin_ids(UMO) == {"astrbot", "1001"}
+
+    def test_the_compressors_own_instruction_is_known(self) -> None:
+        host = AstrBotHost(cast(Any, None))
+        assert "summary of key takeaways" in host.builtin_instruction
 
 
 class TestCoreSettings:
