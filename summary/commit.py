@@ -9,13 +9,14 @@ start by looking at the history.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from .archive import Archive
-from .archive_types import NewCompaction, SpanMessage, Stage
+from .archive_types import NewCompaction, SpanMessage, Stage, TrimmedBatch
 from .compose import compose, counted, new_checkpoint
 from .errors import (
     ArchiveFailed,
@@ -28,9 +29,12 @@ from .heads import head_text, text_hash
 from .history import Stored, dump_history, parse_history
 from .host import Host, Row
 from .plan import CompactionPlan, Layout
-from .records import prefix_json, raw_head, same_message, span_messages
-from .units import Item, Unit, group_units
+from .rebase import rebase, rebase_trimmed
+from .records import prefix_json, raw_head, span_messages
+from .trims import TrimsSince
 
+# So many turns that trim may end between our attempts.
+_MOST_TURNS_BETWEEN = 8
 # A turn that is just ending frees the lock in this time; beyond it, say that we wait.
 _PATIENCE_SECONDS = 0.5
 
@@ -61,7 +65,7 @@ class Draft:
 
     `row` and `plan` are the snapshot it was made from, `retained` indexes into `plan.span`.
     `read` takes a history apart, `limit_retained` applies the count rule of 2.5 to the history
-    as it is now.
+    as it is now. `trims` tells of the host's trimming since the snapshot.
     """
 
     row: Row
@@ -71,6 +75,7 @@ class Draft:
     facts: RunFacts
     read: Callable[[Sequence[Stored]], Layout]
     limit_retained: Callable[[CompactionPlan, frozenset[int]], frozenset[int]]
+    trims: TrimsSince = field(default_factory=TrimsSince)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +125,20 @@ async def commit(
     async def attempt() -> Committed | None:
         await stands()
         row = await host.read(draft.row.cid)
-        ready = await asyncio.to_thread(_prepare, draft, row, host)
+        try:
+            ready = await asyncio.to_thread(_prepare, draft, row, host)
+        except HistoryChanged:
+            ready = await _prepare_after_trim(draft, row, host, archive)
         await stands()
         return await uninterrupted(_archive_and_swap(ready, host, archive, still_stands))
 
-    return await attempt_twice(host.lock(draft.row.umo), on_wait, attempt)
+    for _ in range(_MOST_TURNS_BETWEEN):
+        try:
+            return await attempt_twice(host.lock(draft.row.umo), on_wait, attempt)
+        except _TrimMayCome as pending:
+            # Whoever looks the turn through waits for the lock we have just let go.
+            await draft.trims.trims.more_than(pending.looked_through)
+    raise HistoryChanged
 
 
 async def attempt_twice[T](
@@ -196,14 +210,51 @@ class _Ready:
     kept_messages: int
 
 
-def _prepare(draft: Draft, row: Row | None, host: Host) -> _Ready:
-    """Check the history as it is now and put the new one together."""
+class _TrimMayCome(Exception):
+    """The history has changed, and a turn that may have trimmed it is not looked through yet."""
+
+    def __init__(self, looked_through: int) -> None:
+        super().__init__(looked_through)
+        self.looked_through = looked_through
+
+
+async def _prepare_after_trim(
+    draft: Draft, row: Row | None, host: Host, archive: Archive
+) -> _Ready:
+    """The same if the host trimmed the history since the snapshot.
+
+    Raises:
+        HistoryChanged: it did not, or somebody else wrote too.
+    """
+    if draft.trims.seen:
+        batches = await archive.pending_trimmed(draft.row.cid)
+        since = [batch for batch in batches if batch.id not in draft.facts.covers_trimmed]
+        with contextlib.suppress(HistoryChanged):
+            return await asyncio.to_thread(_prepare, draft, row, host, since)
+    if draft.trims.may_come:
+        raise _TrimMayCome(draft.trims.trims.looked_through)
+    raise HistoryChanged
+
+
+def _prepare(
+    draft: Draft, row: Row | None, host: Host, trimmed: Sequence[TrimmedBatch] | None = None
+) -> _Ready:
+    """Check the history as it is now and put the new one together.
+
+    `trimmed` is what the host dropped since the snapshot, None if it is not known to have
+    trimmed.
+    """
     if row is None or row.umo != draft.row.umo:
         raise HistoryCleared
-    plan = draft.plan
+    plan, retained, covers = draft.plan, draft.retained, draft.facts.covers_trimmed
     if row.text != draft.row.text:
-        plan = rebase(draft.plan, draft.read(parse_history(row.text)), host)
-    retained = draft.limit_retained(plan, draft.retained)
+        now = draft.read(parse_history(row.text))
+        if trimmed is None:
+            plan = rebase(plan, now, host)
+        else:
+            rebased = rebase_trimmed(plan, retained, now, trimmed, host)
+            plan, retained, covers = rebased.plan, rebased.retained, (*covers, *rebased.covers)
+    retained = draft.limit_retained(plan, retained)
     items = sorted(
         (item for index in retained for item in plan.span[index].items),
         key=lambda item: item.position,
@@ -214,9 +265,9 @@ def _prepare(draft: Draft, row: Row | None, host: Host) -> _Ready:
     tokens_after = sum(host.count_tokens(m.data) for m in messages if not m.is_checkpoint)
     if tokens_after >= plan.layout.tokens:
         raise NotSmaller(before=plan.layout.tokens, after=tokens_after)
-    earlier = plan.earlier
+    earlier = draft.plan.earlier
     record = NewCompaction(
-        **asdict(draft.facts),
+        **asdict(replace(draft.facts, covers_trimmed=covers)),
         cid=row.cid,
         umo=row.umo,
         summary_before=earlier.summary if earlier else None,
@@ -276,34 +327,3 @@ async def surely_swap(host: Host, row: Row, new_text: str) -> bool:
         if now is None or now.text != new_text:
             raise
         return True
-
-
-def rebase(plan: CompactionPlan, now: Layout, host: Host) -> CompactionPlan:
-    """The same cut on the history as it is now; what came after the cut is taken as it is.
-
-    Raises:
-        HistoryCleared: the history is empty.
-        HistoryChanged: head summary or span are no longer the snapshot's.
-    """
-    if not now.body:
-        raise HistoryCleared
-    before = [item for item in plan.layout.body if item.position < plan.cut]
-    if len(now.body) < len(before):
-        raise HistoryChanged
-    moved: dict[int, Item] = {}
-    for old, new in zip(before, now.body, strict=False):
-        if not same_message(old.message, new.message, host):
-            raise HistoryChanged
-        moved[old.position] = new
-    rest = now.body[len(before) :]
-    cut = rest[0].position if rest else len(now.stored)
-    markers = {marker.position for marker in now.markers}
-    span = tuple(
-        Unit(tuple(moved[item.position] for item in unit.items), unit.kind) for unit in plan.span
-    )
-    tail = tuple(item for item in rest if item.position not in markers)
-    # Results that came in late may belong to a call before the cut.
-    offset = sum(item.position < cut for item in now.dialog)
-    if not group_units(now.dialog).cuts[offset]:
-        raise HistoryChanged
-    return replace(plan, layout=now, span=span, tail=tail, cut=cut)

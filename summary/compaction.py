@@ -32,7 +32,7 @@ from .plan import (
     read_layout,
 )
 from .records import after_swap, last_message
-from .trims import Trims
+from .trims import Trims, TrimsSince
 from .units import Unit, bind_checkpoints, group_units
 
 
@@ -208,6 +208,7 @@ class Compactions:
     async def _run(self, run: Run, order: Order) -> Outcome | Skip:
         started = False
         try:
+            trims = TrimsSince(self.trims, order.cid)
             snapshot = await self._snapshot(order.cid)
             plan = await asyncio.to_thread(self._plan, snapshot, order)
             if isinstance(plan, Skip):
@@ -215,7 +216,7 @@ class Compactions:
             prepared = await asyncio.to_thread(order.engine.prepare, plan, order.job)
             started = True
             self._tell(run, "start", steps=prepared.requests)
-            outcome = await self._summarize_and_commit(run, order, snapshot, plan, prepared)
+            outcome = await self._summarize_and_commit(run, order, snapshot, plan, prepared, trims)
         except asyncio.CancelledError:
             error = Voided()
             if started:
@@ -237,6 +238,7 @@ class Compactions:
         snapshot: Snapshot,
         plan: CompactionPlan,
         prepared: Prepared,
+        trims: TrimsSince,
     ) -> Outcome:
         began = time.monotonic()
         result = await order.engine.summarize(
@@ -274,7 +276,9 @@ class Compactions:
                 if current != order.cid:
                     raise HistoryCleared
 
-        draft = Draft(snapshot.row, plan, result.summary, result.retained, facts, read, limit)
+        draft = Draft(
+            snapshot.row, plan, result.summary, result.retained, facts, read, limit, trims
+        )
         await self.holds.free(order.umo)
         committed = await commit(
             draft,

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import dropwhile
 
 from .archive import Archive
-from .archive_types import Compaction, SpanMessage, Stage
+from .archive_types import ArchivedMessage, Compaction, SpanMessage, Stage
 from .compose import Composed
 from .errors import UnreadableHistory
 from .heads import text_hash
 from .history import Stored, message_text, parse_history, stored_as
 from .host import Host, Row
+from .live import recent_hashes
 from .plan import AfterSwap, CompactionPlan, Layout
 from .units import Item
 
@@ -56,6 +57,7 @@ def prefix_json(
             "messages": [message.raw for message in composed.prefix],
             "dialog_messages": len(dialog),
             "last_message": last_message(dialog, host),
+            "recent": sorted(recent_hashes([message.data for message in composed.messages])),
         }
     )
 
@@ -88,32 +90,38 @@ async def settle_unfinished(host: Host, archive: Archive, cid: str | None = None
 
     A swap that happened shows: the history begins with the head summary it wrote. An undo that
     happened shows the other way round. A record is void only where nothing is lost by that: its
-    messages stand in the history, or the owner has cleared it.
+    messages stand in the history, or the owner has cleared it. An unreadable history tells
+    nothing; what it left stays for a later look.
     """
-    unfinished = await archive.unsettled(cid)
-    for record in unfinished:
+    settled = 0
+    for record in await archive.unsettled(cid):
         row = await host.read(record.cid)
         messages = await archive.messages(record.id)
-        stage = await asyncio.to_thread(_stage_of, record, [m.raw for m in messages], row, host)
-        await archive.settle(record.id, stage)
-    return len(unfinished)
+        try:
+            stage = await asyncio.to_thread(_stage_of, record, messages, row, host)
+        except UnreadableHistory:
+            continue
+        settled += await archive.settle(record.id, stage)
+    return settled
 
 
-def _stage_of(record: Compaction, raws: Sequence[str], row: Row | None, host: Host) -> Stage:
+def _stage_of(
+    record: Compaction, messages: Sequence[ArchivedMessage], row: Row | None, host: Host
+) -> Stage:
     gone = Stage.VOID if record.stage is Stage.ARCHIVED else Stage.UNDONE
-    try:
-        stored = parse_history(row.text) if row is not None else ()
-    except UnreadableHistory:
-        stored = ()
-    messages = (message for message in stored if not message.is_checkpoint)
-    talk = list(dropwhile(lambda message: message.role == "system", messages))
+    stored = _without_checkpoints(parse_history(row.text if row else None))
+    talk = list(dropwhile(lambda message: message.role == "system", stored))
     if not talk:
         return gone
-    archived = map(stored_as, (*record.head_before_raw, *raws))
-    originals = [message for message in archived if not message.is_checkpoint]
+    raws = (*record.head_before_raw, *(message.raw for message in messages))
+    originals = _without_checkpoints(map(stored_as, raws))
     same = map(partial(same_message, host=host), originals, talk)
     if originals and len(originals) <= len(talk) and all(same):
         return gone
     if text_hash(message_text(talk[0].data)) == record.head_hash:
         return Stage.DONE
     return Stage.DONE if originals and gone is Stage.VOID else gone
+
+
+def _without_checkpoints(messages: Iterable[Stored]) -> list[Stored]:
+    return [message for message in messages if not message.is_checkpoint]
