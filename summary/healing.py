@@ -7,19 +7,23 @@ by message; what follows it is taken as it is. No model is asked.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from dataclasses import dataclass
 from enum import Enum
 
 from .archive import Archive
-from .archive_types import ArchivedMessage, Compaction, Stage
+from .archive_types import ArchivedMessage, Compaction, SpanMessage, Stage
 from .commit import uninterrupted
-from .history import Stored, dump_history, parse_history, stored_as
+from .history import Stored, dump_history, message_text, parse_history, stored_as
 from .host import Host, Row
 from .records import prefix_messages, same_message
 from .units import bind_checkpoints
 
-# So many of the first messages must stand there to tell the old history from a trimmed one that
-# happens to begin with the same words.
+# So many different messages, and half of all, must stand there again to tell the old history
+# from another one that begins with the same words.
 _TELLING = 3
+# The state of a conversation that names the compaction another writer has undone.
+REPLACED = "replaced"
 
 
 class Healed(Enum):
@@ -40,35 +44,57 @@ async def heal(host: Host, archive: Archive, umo: str, cid: str) -> Healed:
         row = await host.read(cid)
         if row is None:
             return Healed.INTACT
-        state, new_text = await asyncio.to_thread(_look, record, messages, row, host)
-        if state is Healed.HEALED and not await uninterrupted(host.swap(cid, row.text, new_text)):
+        found = await asyncio.to_thread(_look, record, messages, row, host)
+        if found.state is Healed.HEALED and not await uninterrupted(
+            host.swap(cid, row.text, found.new_text)
+        ):
             return Healed.INTACT  # another writer is at it; the next turn looks again
-        if state is Healed.UNDONE:
+        if found.state is Healed.UNDONE:
+            # What did not come back must not go with the record: it waits for the next summary.
+            if found.missing:
+                await archive.add_trimmed(umo, cid, found.missing, "replaced")
             await archive.settle(record.id, Stage.UNDONE)
-    return state
+            await archive.put_state(cid, REPLACED, str(record.id))
+    return found.state
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What stands in the row: the text to write if it can be healed, else what it lacks."""
+
+    state: Healed
+    new_text: str = ""
+    missing: tuple[SpanMessage, ...] = ()
 
 
 def _look(
     record: Compaction, messages: tuple[ArchivedMessage, ...], row: Row, host: Host
-) -> tuple[Healed, str]:
+) -> _Found:
     stored = parse_history(row.text)
     items = bind_checkpoints(stored, lambda _: 0)
     first = next((n for n, item in enumerate(items) if item.role != "system"), len(items))
     body = items[first:]
     raws = (*record.head_before_raw, *(message.raw for message in messages))
     originals = [m for m in map(stored_as, raws) if not m.is_checkpoint]
-    if not originals:
-        return Healed.INTACT, ""
     alike = 0
     for mine, item in zip(originals, body, strict=False):
         if not same_message(mine, item.message, host):
             break
         alike += 1
-    if alike < min(_TELLING, len(originals)):
-        return Healed.INTACT, ""
-    if alike < len(originals):
-        return Healed.UNDONE, ""
-    rest = body[len(originals) :]
-    tail = stored[rest[0].position :] if rest else ()
-    written: tuple[Stored, ...] = prefix_messages(record.prefix_json)
-    return Healed.HEALED, dump_history((*stored[: body[0].position], *written, *tail))
+    if originals and alike == len(originals):
+        rest = body[len(originals) :]
+        tail = stored[rest[0].position :] if rest else ()
+        written: tuple[Stored, ...] = prefix_messages(record.prefix_json)
+        return _Found(Healed.HEALED, dump_history((*stored[: body[0].position], *written, *tail)))
+    telling = {host.canonical(message.data) for message in originals[:alike]}
+    if alike * 2 < len(originals) or len(telling) < _TELLING:
+        return _Found(Healed.INTACT)
+    present = Counter(host.canonical(message.data) for message in stored)
+    missing: list[SpanMessage] = []
+    for message in originals[alike:]:
+        key = host.canonical(message.data)
+        if present[key] > 0:
+            present[key] -= 1
+        else:
+            missing.append(SpanMessage(message.raw, message.role, message_text(message.data)))
+    return _Found(Healed.UNDONE, missing=tuple(missing))

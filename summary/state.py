@@ -9,6 +9,7 @@ from .args import ParseResult, build_compact_args
 from .automatic import Automatic
 from .chain import ProviderChoice
 from .errors import ArchiveFailed
+from .healing import REPLACED
 from .service import Service
 from .status_reply import StatusFacts
 
@@ -59,6 +60,11 @@ async def _with_archive(
         archive = await service.archive()
         stats = await archive.stats(cid)
         last = await archive.latest(cid)
+        replaced = await archive.get_state(cid, REPLACED)
+        undone = await archive.by_id(int(replaced)) if replaced is not None else None
+        # People must hear of one that another writer undid, until a later one stands.
+        if undone and not undone.cleared and (last is None or last.id < undone.id):
+            last = undone
         health = await archive.verify()
         backoff = await automatic.backoff(cid)
     except ArchiveFailed as error:
