@@ -39,10 +39,14 @@ _LOCAL = "127.0.0.1"
 # Nobody listens on the discard port: a call to the outside fails at once, wherever tests run.
 _NOWHERE = "http://127.0.0.1:9"
 # Started from a background job it would inherit an ignored SIGINT, the one signal it ends well on.
-_RUN = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from astrbot.cli.__main__ import cli; cli(prog_name='astrbot')"
-)
+# Its standard input ends when the tests end in whatever way: then it must not stay behind.
+_RUN = """
+import os, signal, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Thread(target=lambda: os.read(0, 1) or os._exit(1), daemon=True).start()
+from astrbot.cli.__main__ import cli
+cli(prog_name="astrbot")
+"""
 # The host's compression settings: names from 4.28.0 on, and what they were before.
 _OLD_COMPRESSION = {
     "max_turns": "max_context_length",
@@ -191,7 +195,7 @@ class Bot:
                 [str(self.host.python), "-c", _RUN, "run", "-p", str(self.port)],
                 cwd=self.folder,
                 env=self._environment(),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -224,9 +228,10 @@ class Bot:
             try:
                 process.wait(timeout_seconds)
             except subprocess.TimeoutExpired as exc:
-                process.kill()
-                process.wait()
+                _kill(process)
                 raise BedError(f"AstrBot did not end on {how.name}:\n{self.log_tail()}") from exc
+            assert process.stdin is not None
+            process.stdin.close()
         return time.monotonic() - started
 
     def kill9(self) -> None:
@@ -234,8 +239,7 @@ class Bot:
         process, self._process = self._process, None
         self._close_http()
         if process is not None:
-            process.kill()
-            process.wait()
+            _kill(process)
 
     def restart(self) -> Bot:
         """Stop it and start it again on the same data."""
@@ -636,6 +640,11 @@ class Bot:
         if self._http is not None:
             self._http.close()
             self._http = None
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with process:  # closes its pipe and waits for it
+        process.kill()
 
 
 @contextmanager
