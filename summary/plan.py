@@ -78,11 +78,8 @@ class Layout:
 
     @property
     def body_start(self) -> int:
-        """The position after the leading system messages: where head or span begins."""
-        if not self.leading:
-            return 0
-        last = self.leading[-1]
-        return last.position + 1 + len(last.checkpoints)
+        """The position where head or span begins, after the leading system messages."""
+        return self.body[0].position if self.body else len(self.stored)
 
     @property
     def shown_count(self) -> int:

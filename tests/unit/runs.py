@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
 from astrbot_plugin_compact.summary.archive import Archive
 from astrbot_plugin_compact.summary.commit import Committed, Draft, RunFacts, commit
-from astrbot_plugin_compact.summary.heads import head_text
+from astrbot_plugin_compact.summary.heads import KnownHead, head_text
 from astrbot_plugin_compact.summary.history import Stored, parse_history
 from astrbot_plugin_compact.summary.host import Row
 from astrbot_plugin_compact.summary.plan import (
@@ -145,11 +145,11 @@ class PointedArchive:
 class World:
     """A host, an archive and one conversation in them."""
 
-    def __init__(self, host: PointedHost, archive: Archive, points: Points, cid: str) -> None:
+    def __init__(self, host: PointedHost, archive: Archive, points: Points, history: Any) -> None:
         self.host = host
         self.archive = archive
         self.points = points
-        self.cid = cid
+        self.cid = host.add(UMO, history, token_usage=900)
         self.pointed_archive = cast("Archive", PointedArchive(archive, points))
         self._runner: asyncio.Task[Any] | None = None
 
@@ -165,14 +165,21 @@ class World:
 
     def draft(self, ratio: float = 0, keep: Sequence[int] = ()) -> Draft:
         """A summary of the conversation as it is now; span units to keep by their index."""
-        row = self.host.rows[self.cid]
+        layout = read_layout(parse_history(self.text), self.host.count_tokens, lambda _: None)
+        plan = plan_compaction(layout, PlanOptions(ratio, 1), (), "")
+        assert isinstance(plan, CompactionPlan)
+        return self.draft_of(plan, {}, keep)
+
+    def draft_of(
+        self, plan: CompactionPlan, known: Mapping[str, KnownHead], keep: Sequence[int] = ()
+    ) -> Draft:
+        """A summary of a plan made on the conversation as it is now."""
 
         def read(stored: Sequence[Stored]) -> Layout:
-            return read_layout(stored, self.host.count_tokens, lambda _: None)
+            return read_layout(stored, self.host.count_tokens, known.get)
 
-        plan = plan_compaction(read(parse_history(row.text)), PlanOptions(ratio, 1), (), "")
-        assert isinstance(plan, CompactionPlan)
         kept = frozenset(keep) | plan.kept_by_rule
+        row = self.host.rows[self.cid]
         return Draft(row, plan, SUMMARY, kept, FACTS, read, lambda _, retained: retained)
 
     async def commit(self, draft: Draft, on_wait: Callable[[], None] = lambda: None) -> Committed:
@@ -202,10 +209,8 @@ class World:
 async def new_world(folder: Path, history: Any) -> AsyncIterator[World]:
     """A conversation with this history, and an archive in this folder."""
     points = Points()
-    host = PointedHost(points)
-    cid = host.add(UMO, history, token_usage=900)
     archive = await Archive.open(folder / "archive.db")
     try:
-        yield World(host, archive, points, cid)
+        yield World(PointedHost(points), archive, points, history)
     finally:
         await archive.close()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from astrbot_plugin_compact.summary.archive import Archive
 from astrbot_plugin_compact.summary.archive_types import Compaction, Stage
-from astrbot_plugin_compact.summary.commit import Committed, rebase
+from astrbot_plugin_compact.summary.commit import Committed, Draft
 from astrbot_plugin_compact.summary.errors import (
     ArchiveFailed,
     HistoryChanged,
@@ -21,13 +22,15 @@ from astrbot_plugin_compact.summary.errors import (
     UnreadableHistory,
     Voided,
 )
-from astrbot_plugin_compact.summary.heads import KnownHead, text_hash
-from astrbot_plugin_compact.summary.history import Stored, parse_history
+from astrbot_plugin_compact.summary.heads import ACKNOWLEDGEMENT, KnownHead, text_hash
+from astrbot_plugin_compact.summary.history import Stored, dump_history, parse_history
 from astrbot_plugin_compact.summary.plan import (
     CompactionPlan,
+    PlanOptions,
     plan_compaction,
     read_layout,
 )
+from astrbot_plugin_compact.summary.rebase import rebase
 from astrbot_plugin_compact.summary.records import (
     after_swap,
     last_message,
@@ -35,9 +38,11 @@ from astrbot_plugin_compact.summary.records import (
     same_message,
     settle_unfinished,
 )
-from hypothesis import assume, given
+from astrbot_plugin_compact.summary.undo import undo
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.archives import change
 from tests.contract.fake_host import FakeHost
 from tests.unit.histories import (
     ESTIMATE,
@@ -56,7 +61,7 @@ from tests.unit.histories import (
     talk,
     user,
 )
-from tests.unit.runs import HEAD, SUMMARY, UMO, World, new_world
+from tests.unit.runs import HEAD, SUMMARY, UMO, PointedHost, Points, World, new_world
 
 HISTORY = [system("persona"), *talk(2), checkpoint("a"), *talk(2), checkpoint("b"), *talk(1)]
 
@@ -406,9 +411,9 @@ def test_whatever_follows_the_cut_is_taken_as_it_is_now(
         moved = rebase(plan, now, HOST)
     except HistoryChanged:
         # Only if the newcomers begin with the results of a call in the span.
-        messages = [m for m in now.stored if not m.is_checkpoint]
-        rest = [m for m in other.stored if not m.is_checkpoint]
-        answered = {id(messages[place]) for place in answered_results(messages)}
+        dialog = [item.message for item in now.dialog]
+        rest = [m for m in dialog if m in other.stored]
+        answered = {id(dialog[place]) for place in answered_results(dialog)}
         alone = {id(rest[place]) for place in answered_results(rest)}
         assert {id(m) for m in rest} & answered > alone
         return
@@ -495,8 +500,6 @@ def test_results_that_came_late_keep_the_cut_from_parting_them() -> None:
 
 
 def plan_of(row: History) -> CompactionPlan:
-    from astrbot_plugin_compact.summary.plan import PlanOptions
-
     plan = plan_compaction(row.layout, PlanOptions(0, 1), (), "")
     assert isinstance(plan, CompactionPlan)
     return plan
@@ -519,11 +522,169 @@ def test_messages_nested_without_end_are_compared_all_the_same(depth: int) -> No
     assert isinstance(same_message(nested(" "), nested("  "), HOST), bool)
 
 
-# --- settling at the next start
+# --- what was left unfinished
+
+TALK = [*talk(4), checkpoint("a")]
+HEAD_PAIR = [user(HEAD), assistant(ACKNOWLEDGEMENT)]
 
 
-async def test_what_is_unfinished_is_settled_by_looking(world: World) -> None:
-    world.points.arm("before swap", boom)
-    await world.outcome(world.commit(world.draft()))
-    assert await settle_unfinished(world.host, world.archive) in (0, 1)
-    assert await world.archive.unsettled() == ()
+async def left_unfinished(world: World, tmp_path: Path, stage: Stage = Stage.ARCHIVED) -> int:
+    """A record as a crash leaves it; the row is as it was before."""
+    await world.commit(world.draft())
+    world.host.write(world.cid, HISTORY)
+    change(tmp_path / "archive.db", f"UPDATE compaction SET stage = '{stage}'")
+    (record,) = await world.archive.unsettled()
+    return record.id
+
+
+async def settled_stage(world: World, record_id: int) -> Stage:
+    assert await settle_unfinished(world.host, world.archive, world.cid) == 1
+    record = await world.archive.by_id(record_id)
+    assert record is not None
+    return record.stage
+
+
+AS_BEFORE = HISTORY
+MORE = [*HISTORY, *talk(1)]
+REWRITTEN = [system("another persona"), *HEAD_PAIR, *talk(1)]
+BARE = [user([{"type": "text", "text": HEAD}]), assistant("Hi.")]
+TRIMMED = HISTORY[5:]
+EDITED = [system("persona"), user("edited"), *HISTORY[2:]]
+
+
+@pytest.mark.parametrize(
+    ("row", "stage"),
+    [
+        (AS_BEFORE, Stage.VOID),
+        (MORE, Stage.VOID),
+        (REWRITTEN, Stage.DONE),
+        (BARE, Stage.DONE),
+        ([], Stage.VOID),
+        (None, Stage.VOID),
+        ([system("persona")], Stage.VOID),
+        # Void would erase messages that may stand nowhere else.
+        (TRIMMED, Stage.DONE),
+        (EDITED, Stage.DONE),
+    ],
+    ids=range(9),
+)
+async def test_a_compaction_left_unfinished_is_settled_by_looking(
+    world: World, tmp_path: Path, row: list[dict[str, Any]] | None, stage: Stage
+) -> None:
+    record_id = await left_unfinished(world, tmp_path)
+    world.host.write(world.cid, row)
+    assert await settled_stage(world, record_id) is stage
+    assert bool(await world.archive.messages(record_id)) == (stage is Stage.DONE)
+
+
+@pytest.mark.parametrize(
+    ("row", "stage"),
+    [
+        (AS_BEFORE, Stage.UNDONE),
+        (MORE, Stage.UNDONE),
+        (REWRITTEN, Stage.DONE),
+        ([], Stage.UNDONE),
+        (TRIMMED, Stage.UNDONE),
+    ],
+    ids=range(5),
+)
+async def test_an_undo_left_unfinished_is_settled_by_looking(
+    world: World, tmp_path: Path, row: list[dict[str, Any]], stage: Stage
+) -> None:
+    record_id = await left_unfinished(world, tmp_path, Stage.UNDOING)
+    world.host.write(world.cid, row)
+    assert await settled_stage(world, record_id) is stage
+    assert await world.archive.messages(record_id)
+
+
+async def test_the_record_of_a_deleted_conversation_is_void(world: World, tmp_path: Path) -> None:
+    record_id = await left_unfinished(world, tmp_path)
+    world.host.delete(world.cid)
+    assert await settled_stage(world, record_id) is Stage.VOID
+
+
+async def test_a_summary_like_the_one_before_does_not_hide_what_happened(
+    world: World, tmp_path: Path
+) -> None:
+    await world.commit(world.draft())
+    before = [*world.host.history(world.cid), *talk(3)]
+    world.host.write(world.cid, before)
+    done = await world.commit(world.draft())
+    change(
+        tmp_path / "archive.db",
+        f"UPDATE compaction SET stage = 'archived' WHERE id = {done.id}",
+    )
+    world.host.write(world.cid, before)
+    assert await settled_stage(world, done.id) is Stage.VOID
+
+
+async def test_an_unreadable_row_settles_nothing(world: World, tmp_path: Path) -> None:
+    record_id = await left_unfinished(world, tmp_path)
+    world.host.write(world.cid, "[{")
+    assert await settle_unfinished(world.host, world.archive) == 0
+    world.host.write(world.cid, HISTORY)
+    assert await settled_stage(world, record_id) is Stage.VOID
+
+
+async def test_another_conversations_records_are_left_alone(world: World, tmp_path: Path) -> None:
+    await left_unfinished(world, tmp_path)
+    assert await settle_unfinished(world.host, world.archive, "another") == 0
+    assert len(await world.archive.unsettled()) == 1
+
+
+# --- any history
+
+
+@pytest.fixture(scope="module")
+def runner_and_archive(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[asyncio.Runner, Archive]]:
+    """One archive for all examples; each has a conversation of its own."""
+    with asyncio.Runner() as runner:
+        archive = runner.run(Archive.open(tmp_path_factory.mktemp("archive") / "archive.db"))
+        yield runner, archive
+        runner.run(archive.close())
+
+
+@settings(deadline=None)
+@given(
+    planned=histories_and_options(),
+    picks=st.lists(st.booleans(), min_size=1, max_size=5),
+    newcomers=st.sampled_from([[], talk(1)]),
+)
+def test_archive_and_row_hold_every_message_and_undo_gives_them_back(
+    runner_and_archive: tuple[asyncio.Runner, Archive],
+    planned: tuple[History, PlanOptions],
+    picks: list[bool],
+    newcomers: list[dict[str, Any]],
+) -> None:
+    row, options = planned
+    plan = plan_compaction(row.layout, options, (), "")
+    assume(isinstance(plan, CompactionPlan))
+    assert isinstance(plan, CompactionPlan)
+    keep = [n for n in range(len(plan.span)) if picks[n % len(picks)]]
+    runner, archive = runner_and_archive
+    points = Points()
+    world = World(PointedHost(points), archive, points, row.text)
+    runner.run(_compact_and_undo(world, world.draft_of(plan, row.known, keep), newcomers))
+
+
+async def _compact_and_undo(world: World, draft: Draft, newcomers: list[dict[str, Any]]) -> None:
+    joined = [*draft.plan.layout.stored, *history(newcomers).stored]
+    world.host.write(world.cid, dump_history(joined))
+    try:
+        done = await world.commit(draft)
+    except NotSmaller:
+        assert raws(parse_history(world.text)) == raws(joined)
+        return
+    record = await world.archive.by_id(done.id)
+    assert record is not None
+    archived = [m.raw for m in await world.archive.messages(done.id)]
+    after, written = parse_history(world.text), prefix_messages(record.prefix_json)
+    start = draft.plan.layout.body_start
+    assert raws(after[:start]) == raws(joined[:start])
+    assert raws(after[start : start + len(written)]) == raws(written)
+    tail = raws(after[start + len(written) :])
+    assert [*record.head_before_raw, *archived, *tail] == raws(joined[start:])
+    await undo(world.host, world.archive, UMO, world.cid, lambda: None)
+    assert raws(parse_history(world.text)) == raws(joined)
