@@ -281,12 +281,17 @@ def split_words(text: str) -> tuple[Word, ...]:
     """The words of a text. A quote opens one only at its start and closes it only at its end."""
     words: list[Word] = []
     position = 0
+    # Where each closing quote comes next: no text is searched twice for the same one.
+    ends: dict[str, int] = {}
     while position < len(text):
         if text[position].isspace():
             position += 1
             continue
-        closer = _QUOTES.get(text[position])
-        end = text.find(closer, position + 1) if closer is not None else -1
+        end = -1
+        if (closer := _QUOTES.get(text[position])) is not None:
+            end = ends.get(closer, 0)
+            if 0 <= end <= position:
+                end = ends[closer] = text.find(closer, position + 1)
         if end >= 0 and (end + 1 == len(text) or text[end + 1].isspace()):
             words.append(Word(text[position + 1 : end], quoted=True))
             position = end + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from .layers import INHERIT, LineSettings
@@ -11,6 +12,8 @@ from .values import Kind, Problem, Setting
 from .wording import one_line
 
 _LONGEST_VALUE_CHARS = 80
+# A text full of mistakes is not answered with a screen of them.
+_MOST_LINES = 8
 # Above this a bound is only there to keep numbers sane and nothing to tell people.
 _LARGEST_TOLD_BOUND = 10_000
 
@@ -54,13 +57,13 @@ def set_reply(
 
 def set_refused_reply(language: str, problems: Sequence[Problem], command: str = COMMAND) -> str:
     """Why nothing was persisted."""
-    rows = [f"- {problem_text(language, problem, command)}" for problem in problems]
+    rows = [f"- {problem_text(language, problem, command)}" for problem in problems[:_MOST_LINES]]
     return "\n".join([say(language, "set.refused"), *rows])
 
 
 def ignored_reply(language: str, errors: Sequence[str]) -> list[str]:
     """A line for each option of a run that was skipped."""
-    return [say(language, "args.ignored", problem=error) for error in errors]
+    return [say(language, "args.ignored", problem=error) for error in errors[:_MOST_LINES]]
 
 
 def problem_text(language: str, problem: Problem, command: str = COMMAND) -> str:
@@ -104,6 +107,8 @@ def value_text(language: str, value: object, *, layered: bool = False) -> str:
         return say(language, "value.inherit")
     if isinstance(value, bool):
         return "on" if value else "off"
+    if isinstance(value, dict) and value:
+        value = json.dumps(value, ensure_ascii=False)
     if isinstance(value, float):
         return f"{value:g}"
     if value is None or value == "" or value == {}:

@@ -139,7 +139,7 @@ def _count_line(language: str, facts: StatusFacts) -> str:
 def _last_lines(language: str, last: Compacted | None, now: datetime) -> list[str]:
     if last is None:
         return [say(language, "status.last_none")]
-    seconds = max(int((now - last.when).total_seconds()), 0)
+    seconds = int((now - last.when).total_seconds())
     lines = [compacted_text(language, "status.last", last, ago=_ago(language, seconds))]
     if last.undone:
         lines.append(say(language, "status.last_undone", number=str(last.number)))

@@ -174,7 +174,7 @@ def is_as_written(setting: Setting, value: object, raw: object) -> bool:
     """Whether a mended value is just what was stored, so that nothing needs saying."""
     match setting.kind:
         case Kind.RATIO:
-            return type(raw) in (int, float) and raw == value
+            return raw == value  # 0 is as good as 0.0
         case Kind.JSON:
             return isinstance(raw, str)
         case _:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -330,6 +331,13 @@ def test_what_is_no_records_number_is_none(body: str) -> None:
 def test_only_clear_words_confirm() -> None:
     assert all(map(is_confirmation, ["yes", " YES ", "确认", "confirm"]))
     assert not any(map(is_confirmation, ["", "no", "yes please", "不确认"]))
+
+
+@pytest.mark.parametrize("text", ["“ " * 200_000, "“ " * 200_000 + "”x", '" ' * 200_001])
+def test_a_text_full_of_quotes_is_read_in_one_pass(text: str) -> None:
+    began = time.process_time()
+    split_words(text)
+    assert time.process_time() - began < 5
 
 
 words = st.sampled_from(

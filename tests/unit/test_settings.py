@@ -59,6 +59,7 @@ def test_values_as_they_should_be_bring_no_warning() -> None:
         ("keep_recent_ratio", math.nan, 0.15),
         ("keep_recent_ratio", -math.inf, 0.15),
         ("summary_extra_body", "{bad", {}),
+        ("summary_extra_body", {"a": 1}, {"a": 1}),
         ("session_overrides", {}, ()),
         ("session_overrides", "x", ()),
         ("history_limit", -1, 0),
@@ -74,7 +75,8 @@ def test_a_bad_value_costs_one_warning_and_nothing_else(name: str, raw: Any, val
     assert name in warnings[0]
 
 
-def test_a_long_value_is_shown_short() -> None:
+def test_a_value_is_shown_whole_unless_it_is_long() -> None:
+    assert "x" * 60 in parse({"min_messages": "x" * 60})[1][0]
     assert len(parse({"min_messages": "x" * 10_000})[1][0]) < 200
 
 

@@ -32,8 +32,9 @@ def test_every_setting_in_force_is_listed_with_its_names_value_and_source() -> N
 
 
 def test_a_long_value_is_listed_in_one_short_line() -> None:
-    settings = Settings(instruction_text="甲\n" * 500)
+    settings = Settings(instruction_text="甲\n" * 500, summary_extra_body={"a": True})
     reply = config_reply("zh", settings, settings.lines(""))
+    assert '- summary_extra_body = {"a": true}（配置）' in reply
     assert len(reply.splitlines()) == len(SETTINGS)
 
 
@@ -87,6 +88,7 @@ def test_a_refused_set_says_what_is_wrong_with_which_word(body: str, words: str)
 
 def test_ignored_options_are_a_line_each() -> None:
     assert ignored_reply("zh", ["a", "b"]) == ["⚠️ 已忽略: a", "⚠️ 已忽略: b"]
+    assert len(ignored_reply("zh", ["a"] * 1_000)) < 10
 
 
 @pytest.mark.parametrize("language", ["zh", "en"])

@@ -115,6 +115,7 @@ def test_sizes(count: int, text: str) -> None:
         (["", "123 🎉"], "zh"),
         (["帮我看一下这个接口为什么报错"], "zh"),
         (["请 fix 这个 bug，main.py 的 parse_args 有问题"], "zh"),
+        (["看下报错: TypeError: cannot unpack non-iterable object, main.py line 42"], "zh"),
         (["Please look at the failing test in main.py"], "en"),
         (["What does 你好 mean, and how do I say it politely to a teacher?"], "en"),
         (["Привет, как дела?"], "en"),
