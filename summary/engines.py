@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from .errors import CutSummary
 from .heads import acknowledgement, head_message
 from .history import Message, message_text
-from .host import Host, Model, ModelInfo
+from .host import Host, Model, ModelInfo, ModelReply
 from .plan import CompactionPlan
+from .reply import Cut, read_reply
 from .templates import choose_language
 from .todos import Todo
 from .usertext import Speaker
@@ -147,8 +149,12 @@ class BuiltinEngine:
             for index, unit in enumerate(plan.span)
             if any(item.position in kept for item in unit.items)
         )
+        provider_id = model.info.provider_id
+        summary = read_reply(ModelReply(result.summary), provider_id, None)
+        if isinstance(summary, Cut):
+            raise CutSummary(provider=provider_id)
         return Summarized(
-            result.summary, retained, 1,
+            summary, retained, 1,
             result.input_tokens, result.cached_tokens, result.output_tokens,
         )  # fmt: skip
 

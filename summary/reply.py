@@ -37,8 +37,10 @@ class Cut:
     """The reply stopped at its limit, or reasoning used it up: half a summary is none."""
 
 
-def read_reply(reply: ModelReply, provider_id: str, template: Template) -> str | Cut:
+def read_reply(reply: ModelReply, provider_id: str, template: Template | None) -> str | Cut:
     """The reply's text fit to be stored, retain block included.
+
+    `template` is None where the reply has no headings of ours.
 
     Raises:
         ProviderFailed: the reply is an error.
@@ -73,7 +75,7 @@ def is_prose_of_length(summary_tokens: int, stated_tokens: int) -> bool:
     return summary_tokens >= least
 
 
-def _without_reasoning(text: str, template: Template) -> str | None:
+def _without_reasoning(text: str, template: Template | None) -> str | None:
     """The text behind its reasoning; None if the reasoning never ends."""
     while (opening := _THINK.match(text)) is not None:
         closing = re.search(f"</{opening[1]}>", text, re.IGNORECASE)
@@ -81,7 +83,7 @@ def _without_reasoning(text: str, template: Template) -> str | None:
             return None
         text = text[closing.end() :]
     # Some templates print only the end of the reasoning; behind a heading it is quoted text.
-    heading = first_heading(text, template)
+    heading = first_heading(text, template) if template is not None else None
     end = text.rfind("</think>", 0, len(text) if heading is None else heading)
     return text if end < 0 else text[end + len("</think>") :]
 
