@@ -17,7 +17,7 @@ from typing import Any
 
 from .archive import Archive
 from .archive_types import NewCompaction, SpanMessage, Stage, TrimmedBatch
-from .compose import compose, counted, new_checkpoint
+from .compose import compose, new_checkpoint
 from .errors import (
     ArchiveFailed,
     HistoryChanged,
@@ -25,10 +25,10 @@ from .errors import (
     NotSmaller,
     Voided,
 )
-from .heads import head_text, text_hash
+from .heads import KnownHead, head_text, text_hash
 from .history import Stored, dump_history, parse_history
 from .host import Host, Row
-from .plan import CompactionPlan, Layout
+from .plan import CompactionPlan, Layout, read_layout
 from .rebase import rebase, rebase_trimmed
 from .records import prefix_json, raw_head, span_messages
 from .trims import TrimsSince
@@ -261,10 +261,12 @@ def _prepare(
     )
     language = draft.facts.language
     composed = compose(plan, items, draft.summary, language, new_checkpoint())
-    messages = composed.messages
-    tokens_after = sum(host.count_tokens(m.data) for m in messages if not m.is_checkpoint)
-    if tokens_after >= plan.layout.tokens:
-        raise NotSmaller(before=plan.layout.tokens, after=tokens_after)
+    head_hash = text_hash(head_text(draft.summary, language))
+    known = {head_hash: KnownHead(draft.summary, draft.facts.structured)}
+    # What is said of the new history is what its next reader will find.
+    after = read_layout(composed.messages, host.count_tokens, known.get)
+    if after.tokens >= plan.layout.tokens:
+        raise NotSmaller(before=plan.layout.tokens, after=after.tokens)
     earlier = draft.plan.earlier
     record = NewCompaction(
         **asdict(replace(draft.facts, covers_trimmed=covers)),
@@ -273,15 +275,15 @@ def _prepare(
         summary_before=earlier.summary if earlier else None,
         summary=draft.summary,
         messages_before=plan.layout.shown_count,
-        messages_after=counted(messages),
+        messages_after=after.shown_count,
         tokens_before=plan.layout.tokens,
-        tokens_after=tokens_after,
-        head_hash=text_hash(head_text(draft.summary, language)),
+        tokens_after=after.tokens,
+        head_hash=head_hash,
         head_before_raw=raw_head(plan.layout),
-        prefix_json=prefix_json(composed, items, plan, host),
+        prefix_json=prefix_json(composed, after, host),
     )
     span = span_messages(plan, {id(item) for item in items})
-    return _Ready(row, dump_history(messages), record, span, len(items))
+    return _Ready(row, dump_history(composed.messages), record, span, len(items))
 
 
 async def _archive_and_swap(

@@ -7,6 +7,7 @@ happens in between, the stored history is the old one or the new one.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -31,9 +32,11 @@ from .plan import (
     plan_compaction,
     read_layout,
 )
-from .records import after_swap, last_message
+from .records import after_swap, last_message, settle_unfinished
 from .trims import Trims, TrimsSince
 from .units import Unit, bind_checkpoints, group_units
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +123,20 @@ class Run:
     task: asyncio.Task[Any] | None
     voided: bool = False
     started_seconds: float = field(default_factory=time.monotonic)
+    _cancellations: int = 0
 
     def void(self) -> None:
         """Call the run off: nothing is written any more, and a waiting call stops at once."""
         self.voided = True
         if self.task is not None:
             self.task.cancel()
+            self._cancellations += 1
+
+    def forget_cancellations(self) -> None:
+        """Those of ours have arrived; the task goes on, to say what became of the run."""
+        while self.task is not None and self._cancellations:
+            self.task.uncancel()
+            self._cancellations -= 1
 
 
 class Compactions:
@@ -208,6 +219,7 @@ class Compactions:
     async def _run(self, run: Run, order: Order) -> Outcome | Skip:
         started = False
         try:
+            await settle_unfinished(self._host, await self._archive(), order.cid)
             trims = TrimsSince(self.trims, order.cid)
             snapshot = await self._snapshot(order.cid)
             plan = await asyncio.to_thread(self._plan, snapshot, order)
@@ -218,14 +230,16 @@ class Compactions:
             self._tell(run, "start", steps=prepared.requests)
             outcome = await self._summarize_and_commit(run, order, snapshot, plan, prepared, trims)
         except asyncio.CancelledError:
-            error = Voided()
             if started:
-                self._tell(run, "error", error=error)
+                self._tell(run, "error", error=Voided())
             if run.voided:
-                raise error from None
+                run.forget_cancellations()
+                raise Voided from None
             raise
-        except CompactError as error:
+        except Exception as exc:
+            # Whoever was told of the start is told of the end, also where nobody foresaw it.
             if started:
+                error = exc if isinstance(exc, CompactError) else CompactError()
                 self._tell(run, "error", error=error)
             raise
         self._tell(run, "done", outcome=outcome)
@@ -356,4 +370,12 @@ class Compactions:
         event = Progress(run.umo, run.cid, run.trigger, stage, step, steps, outcome, error)
         for listener in (run.listener, *self._listeners):
             if listener is not None:
-                listener(event)
+                _call(listener, event)
+
+
+def _call(listener: Listener, event: Progress) -> None:
+    # Others listen too, and what they do with an event is no part of a run.
+    try:
+        listener(event)
+    except Exception:
+        _log.exception("A listener failed at %s of a compaction", event.stage)

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .heads import acknowledgement, gap_marker, head_message, is_gap_marker
+from .heads import acknowledgement, gap_marker, head_message
 from .history import CHECKPOINT, Stored, stored
 from .plan import CompactionPlan
 from .units import Item
@@ -104,8 +104,3 @@ def _are_untouched(plan: CompactionPlan, kept: set[int], begin: int, end: int) -
         position in kept or position >= plan.cut or plan.layout.stored[position].is_checkpoint
         for position in range(begin, end)
     )
-
-
-def counted(messages: Sequence[Stored]) -> int:
-    """The shown count of a history we composed: all but checkpoints and gap markers."""
-    return sum(1 for m in messages if not m.is_checkpoint and not is_gap_marker(m.data))

@@ -47,16 +47,13 @@ def last_message(items: Sequence[Item], host: Host) -> str:
     return text_hash(host.canonical(items[-1].data)) if items else ""
 
 
-def prefix_json(
-    composed: Composed, retained: Sequence[Item], plan: CompactionPlan, host: Host
-) -> str:
-    """The written prefix and what `after_swap` tells of the dialog behind it, as JSON."""
-    dialog = [*retained, *plan.tail]
+def prefix_json(composed: Composed, after: Layout, host: Host) -> str:
+    """The written prefix and what `after_swap` tells of the history behind it, as JSON."""
     return json.dumps(
         {
             "messages": [message.raw for message in composed.prefix],
-            "dialog_messages": len(dialog),
-            "last_message": last_message(dialog, host),
+            "dialog_messages": len(after.dialog),
+            "last_message": last_message(after.dialog, host),
             "recent": sorted(recent_hashes([message.data for message in composed.messages])),
         }
     )

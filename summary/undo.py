@@ -23,7 +23,7 @@ from .errors import (
 from .heads import is_gap_marker
 from .history import Stored, dump_history, parse_history, stored_as
 from .host import Host, Row
-from .records import prefix_messages, same_message
+from .records import prefix_messages, same_message, settle_unfinished
 from .units import bind_checkpoints
 
 
@@ -45,6 +45,7 @@ async def undo(
         NothingToUndo, CannotUndo: nothing was changed, for the reason given.
         HistoryMoved, ArchiveFailed: nothing was changed.
     """
+    await settle_unfinished(host, archive, cid)
     record = await archive.latest(cid)
     if record is None:
         raise NothingToUndo

@@ -15,9 +15,10 @@ from typing import Any, cast
 
 from astrbot_plugin_compact.summary.archive import Archive
 from astrbot_plugin_compact.summary.commit import Committed, Draft, RunFacts, commit
+from astrbot_plugin_compact.summary.engines import Job, OnStep, Prepared, Summarized
 from astrbot_plugin_compact.summary.heads import KnownHead, head_text
-from astrbot_plugin_compact.summary.history import Stored, parse_history
-from astrbot_plugin_compact.summary.host import Row
+from astrbot_plugin_compact.summary.history import Stored, message_text, parse_history
+from astrbot_plugin_compact.summary.host import Model, ModelRequest, Row
 from astrbot_plugin_compact.summary.plan import (
     CompactionPlan,
     Layout,
@@ -203,6 +204,37 @@ class World:
             self._runner.cancel()
             await asyncio.sleep(0)
             await asyncio.sleep(0)
+
+
+class PlainEngine:
+    """An engine that sends the span's texts and takes the reply as it is."""
+
+    name = "plain"
+    structured = True
+
+    def __init__(self, keep: Sequence[int] = ()) -> None:
+        self.keep = keep
+        self.most: int | None = None
+
+    def prepare(self, plan: CompactionPlan, job: Job) -> Prepared:
+        """See `Engine`."""
+        return Prepared("work", "en", 1, None, None, None)
+
+    async def summarize(
+        self, plan: CompactionPlan, prepared: Prepared, job: Job, model: Model, on_step: OnStep
+    ) -> Summarized:
+        """See `Engine`."""
+        on_step(1, prepared.requests)
+        texts = [message_text(item.data) for unit in plan.span for item in unit.items]
+        reply = await model.ask(ModelRequest("", "\n".join(texts), 1_000, 60))
+        kept = frozenset(self.keep) | plan.kept_by_rule
+        return Summarized(reply.text, kept, 1, reply.input_tokens, None, reply.output_tokens)
+
+    def limit_retained(
+        self, plan: CompactionPlan, retained: frozenset[int], count_line: int | None
+    ) -> frozenset[int]:
+        """See `Engine`; no more units than a test allows."""
+        return frozenset(sorted(retained)[: self.most])
 
 
 @asynccontextmanager
