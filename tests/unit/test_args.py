@@ -333,10 +333,9 @@ def test_only_clear_words_confirm() -> None:
     assert not any(map(is_confirmation, ["", "no", "yes please", "不确认"]))
 
 
-@pytest.mark.parametrize("text", ["“ " * 200_000, "“ " * 200_000 + "”x", '" ' * 200_001])
-def test_a_text_full_of_quotes_is_read_in_one_pass(text: str) -> None:
+def test_a_text_full_of_quotes_is_read_in_one_pass() -> None:
     began = time.process_time()
-    split_words(text)
+    split_words("“ " * 600_000 + "”x")
     assert time.process_time() - began < 5
 
 
