@@ -63,7 +63,8 @@ def compress_line(
     if not known:
         return None
     tokens, source = min(known, key=lambda line: line[0])
-    return CompressLine(tokens, source, compress_at > 0 or compress_tokens > 0)
+    # A share of a small window may round to nothing, and 0 would read as no line at all.
+    return CompressLine(max(tokens, 1), source, compress_at > 0 or compress_tokens > 0)
 
 
 def count_line(
