@@ -42,19 +42,12 @@ from .summary.chain import (
 )
 from .summary.copies import alternating, sendable
 from .summary.core_settings import CoreCompression
-from .summary.errors import (
-    CompactError,
-    HostChanged,
-    ProviderFailed,
-    Unchanged,
-)
+from .summary.errors import CompactError, HostChanged, ProviderFailed, Unchanged
 from .summary.history import Message as StoredMessage
 from .summary.history import Stored, canonical_json, stored
 from .summary.host import BuiltinResult, Model, ModelInfo, ModelReply, Row
 from .summary.tokens import Estimator
-from .summary.wire import (
-    check_usable,
-)
+from .summary.wire import check_usable
 
 if TYPE_CHECKING:
     from astrbot.core.platform import AstrMessageEvent
@@ -160,13 +153,11 @@ class AstrBotHost:
         """Replace the history if it is still exactly `old_text`; token usage becomes 0."""
         table = _conversations()
         content = type_coerce(table.c.content, Text)
-        # `updated_at` follows by the column's own rule, as with every write of the host.
+        # `== None` is spelled IS NULL; `updated_at` follows by the column's own rule, as with
+        # every write of the host.
         statement = (
             update(table)
-            .where(
-                table.c.conversation_id == cid,
-                content.is_(None) if old_text is None else content == old_text,
-            )
+            .where(table.c.conversation_id == cid, content == old_text)
             .values(content=bindparam("new_text", new_text, Text()), token_usage=0)
         )
         async with self._context.get_db().get_db() as session, session.begin():
@@ -340,7 +331,7 @@ class _Asked:
         return LLMResponse("assistant", completion_text=reply.text)
 
 
-def handler_metadata(module: str, name: str) -> StarHandlerMetadata | None:
+def handler_metadata(module: str, name: str) -> StarHandlerMetadata[Any] | None:
     """What AstrBot keeps of a handler: its filters, whether it is enabled in the WebUI."""
     return star_handlers_registry.get_handler_by_full_name(f"{module}_{name}")
 
@@ -364,7 +355,8 @@ class AstrBotModel(ProviderModel):
 def model_info(context: Context, umo: str, provider: Provider) -> ModelInfo:
     """Name and limits of a provider's model, as AstrBot itself works them out."""
     model = provider.get_model()
-    limits: Mapping[str, Any] = (LLM_METADATAS.get(model) or {}).get("limit") or {}
+    known: Mapping[str, Any] = LLM_METADATAS.get(model) or {}
+    limits: Mapping[str, Any] = known.get("limit") or {}
     config = getattr(provider, "provider_config", {})
     configured = config.get("max_context_tokens")
     modalities = config.get("modalities")
