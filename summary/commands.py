@@ -40,8 +40,8 @@ from .service import Service
 from .settings_reply import config_reply, ignored_reply, set_refused_reply, set_reply
 from .state import session_state
 from .status_reply import status_reply
+from .templates import choose_language
 from .texts import say
-from .wording import reply_language
 
 # Enough of a conversation's end to know its language by.
 _SAMPLE_MESSAGES = 20
@@ -176,7 +176,7 @@ class Commands:
             return setting
         # The names of options are English in any language and tell nothing.
         focus = parse_compact_overrides(body).focus
-        return reply_language("auto", [*await self._last_texts(caller.umo), focus])
+        return choose_language("auto", [*await self._last_texts(caller.umo), focus])
 
     async def _last_texts(self, umo: str) -> list[str]:
         """The end of the conversation, for its language; nothing if it cannot be read."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ Message = Mapping[str, Any]
 
 CHECKPOINT = "_checkpoint"
 _SPACE = " \t\n\r"
-_scan = json.JSONDecoder().scan_once
+_scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 # What `json.dumps` puts between elements, so what nearly every row has there.
 _USUAL_SEPARATOR = ", "
 

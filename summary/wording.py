@@ -8,18 +8,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
 from datetime import UTC, datetime
 
 CUT_MARK = "…"
-
-_HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-_OTHER_WORD = re.compile(r"[^\W\d_\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+")
-# Enough of a conversation to know its language by; reading all of a long one would take time.
-_SAMPLE_CHARS = 2_000
-_SAMPLED_CHARS = 40_000
-# A Chinese talk about code holds more English words than a Chinese share of half would allow.
-_WORDS_A_HAN_CHARACTER = 4
 
 _UNSAFE = re.compile(r"[\ud800-\udfff\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _SECRET = re.compile(
@@ -89,24 +80,6 @@ def byte_size(count: int) -> str:
             break
         size, unit = size / 1_000, bigger
     return f"{size:.1f}".removesuffix(".0") + f" {unit}"
-
-
-def detect_language(texts: Iterable[str]) -> str:
-    """`zh` or `en`, by the share of scripts; `zh` if nothing tells."""
-    han = words = seen = 0
-    for text in texts:
-        sample = text[:_SAMPLE_CHARS]
-        han += len(_HAN.findall(sample))
-        words += len(_OTHER_WORD.findall(sample))
-        seen += len(sample)
-        if seen >= _SAMPLED_CHARS:
-            break
-    return "en" if words > han * _WORDS_A_HAN_CHARACTER else "zh"
-
-
-def reply_language(setting: str, texts: Iterable[str]) -> str:
-    """The language to answer in: the setting's, or on `auto` the chat's own."""
-    return setting if setting in {"zh", "en"} else detect_language(texts)
 
 
 def _continues(text: str, position: int) -> bool:
