@@ -30,6 +30,7 @@ from astrbot.core.utils.session_lock import session_lock_manager
 from sqlalchemy import Text, bindparam, select, type_coerce, update
 
 from .summary.asking import ProviderModel
+from .summary.budget import UNKNOWN_OUTPUT_TOKENS
 from .summary.chain import (
     ProviderChoice,
     SkippedLevel,
@@ -319,7 +320,7 @@ class _Asked:
         try:
             reply = await self._model.send(
                 alternating(contexts),
-                max_tokens=self._model.info.max_output_tokens,
+                max_tokens=_reply_limit(self._model.info),
                 timeout_seconds=self._timeout_seconds,
                 extra_body=self._extra_body,
             )
@@ -329,6 +330,12 @@ class _Asked:
             raise
         self.reply = reply
         return LLMResponse("assistant", completion_text=reply.text)
+
+
+def _reply_limit(model: ModelInfo) -> int:
+    written = model.max_output_tokens or UNKNOWN_OUTPUT_TOKENS
+    # As for a summary of ours: the reply never takes more than a quarter of the window.
+    return min(written, model.window_tokens // 4) if model.window_tokens else written
 
 
 def handler_metadata(module: str, name: str) -> StarHandlerMetadata[Any] | None:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, ClassVar
 from weakref import WeakSet
 
-from .errors import CompactError, ContextTooLong, ProviderFailed, SummaryTimeout
+from .errors import ContextTooLong, ProviderFailed, SummaryFailed, SummaryTimeout
 from .host import ModelInfo, ModelReply, ModelRequest
 from .refusals import is_too_long, one_line, status_of, wants_completion_tokens
-from .twin import WouldForgetError, twin_of
+from .twin import Twin, WouldForgetError, twin_of
 from .wire import (
     MAX_COMPLETION_TOKENS,
     Dialect,
@@ -97,56 +96,62 @@ class ProviderModel:
         timeout_seconds: float,
         extra_body: Mapping[str, Any],
     ) -> ModelReply:
-        config = self._config(max_tokens, extra_body)
-        async with twin_of(
-            self.provider, self.dialect, config, max_tokens, timeout_seconds
-        ) as twin:
-            text_chat = twin.provider.text_chat
-            kwargs: dict[str, Any] = {"contexts": contexts}
-            if "request_max_retries" in inspect.signature(text_chat).parameters:
-                kwargs["request_max_retries"] = 1
-            response = None
-            with self._failures_mapped(timeout_seconds):
-                try:
-                    async with asyncio.timeout(timeout_seconds):
-                        response = await text_chat(**kwargs)
-                except self.empty_output:
-                    # The limit was spent before the first visible word, or there was none.
-                    return model_reply(None, twin.raw, max_tokens)
-                if response is None or response.role == "err":
-                    raise _ReplyError(getattr(response, "completion_text", "no reply"))
-            raw = twin.raw if twin.raw is not None else response.raw_completion
-            return model_reply(response, raw, max_tokens)
+        try:
+            config = self._config(max_tokens, extra_body)
+            async with twin_of(
+                self.provider, self.dialect, config, max_tokens, timeout_seconds
+            ) as twin:
+                return await self._exchange(twin, contexts, max_tokens, timeout_seconds)
+        except Exception as exc:  # a provider raises whatever its SDK or its author likes
+            # The source turns to forgetting while it handles the refusal.
+            forgets = isinstance(exc, WouldForgetError)
+            cause = (exc.__context__ or exc) if forgets else exc
+            raise self._failure(cause, forgets, timeout_seconds) from cause
+
+    async def _exchange(
+        self,
+        twin: Twin,
+        contexts: list[dict[str, Any]],
+        max_tokens: int | None,
+        timeout_seconds: float,
+    ) -> ModelReply:
+        text_chat = twin.provider.text_chat
+        kwargs: dict[str, Any] = {"contexts": contexts}
+        if "request_max_retries" in inspect.signature(text_chat).parameters:
+            kwargs["request_max_retries"] = 1
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                response = await text_chat(**kwargs)
+        except self.empty_output:
+            # The limit was spent before the first visible word, or there was none.
+            return model_reply(None, twin.raw, max_tokens)
+        if response is None or response.role == "err":
+            raise _ReplyError(getattr(response, "completion_text", "no reply"))
+        raw = twin.raw if twin.raw is not None else response.raw_completion
+        return model_reply(response, raw, max_tokens)
+
+    def _failure(
+        self, cause: BaseException, forgets: bool, timeout_seconds: float
+    ) -> SummaryFailed:
+        provider_id = self._info.provider_id
+        words = self._without_keys(str(cause) or type(cause).__name__)
+        if isinstance(cause, TimeoutError) or "Timeout" in type(cause).__name__:
+            return SummaryTimeout(provider=provider_id, seconds=timeout_seconds)
+        too_long = forgets or is_too_long(status_of(cause), words)
+        failure = ContextTooLong if too_long else ProviderFailed
+        return failure(provider=provider_id, detail=one_line(words))
 
     def _config(self, max_tokens: int | None, extra_body: Mapping[str, Any]) -> dict[str, Any]:
         own_config = getattr(self.provider, "provider_config", {})
         own_body = own_config.get("custom_extra_body")
         own_body = own_body if isinstance(own_body, dict) else {}
         key = limit_key(self.dialect, own_body, extra_body)
-        if self.provider in _wants_newer_key:
+        # Only objects of the OpenAI sources are asked for: others need not be hashable.
+        if self.dialect is Dialect.OPENAI and self.provider in _wants_newer_key:
             key = MAX_COMPLETION_TOKENS
         limit = (key, max_tokens) if max_tokens is not None else None
         body = request_body(self.dialect, own_body, extra_body, limit)
         return provider_config(self.dialect, own_config, self.info.model, body)
-
-    @contextmanager
-    def _failures_mapped(self, timeout_seconds: float) -> Iterator[None]:
-        """Every failure as one of ours; a cancellation passes."""
-        provider_id = self._info.provider_id
-        try:
-            yield
-        except CompactError:
-            raise
-        except Exception as exc:  # a provider raises whatever its SDK or its author likes
-            # The source turns to forgetting while it handles the refusal.
-            forgets = isinstance(exc, WouldForgetError)
-            cause = (exc.__context__ or exc) if forgets else exc
-            words = self._without_keys(str(cause) or type(cause).__name__)
-            if isinstance(cause, TimeoutError) or "Timeout" in type(cause).__name__:
-                raise SummaryTimeout(provider=provider_id, seconds=timeout_seconds) from cause
-            too_long = forgets or is_too_long(status_of(cause), words)
-            failure = ContextTooLong if too_long else ProviderFailed
-            raise failure(provider=provider_id, detail=one_line(words)) from cause
 
     def _without_keys(self, words: str) -> str:
         get_keys = getattr(self.provider, "get_keys", list)

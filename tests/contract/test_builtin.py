@@ -207,7 +207,7 @@ class TestAstrBotsCompressor:
     async def test_the_reply_is_bounded(self, real: Door, server: ApiServer) -> None:
         real.script(ModelReply("The sum."))
         await real.summarize(ROUND)
-        assert server.seen[0].body["max_tokens"] == INFO.max_output_tokens
+        assert server.seen[0].body["max_tokens"] == 2_000  # a quarter of the window
 
     async def test_a_whole_tool_group_stays_one(self, real: Door, server: ApiServer) -> None:
         real.script(ModelReply("The sum."))
