@@ -130,6 +130,18 @@ class FailingConnection(sqlite3.Connection):
         return super().executemany(sql, values)
 
 
+class BrokenIndex(sqlite3.Connection):
+    """A connection that can write everything but the search index while `is_broken`."""
+
+    is_broken = False
+
+    def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:  # type: ignore[override]
+        """As usual, the index excepted."""
+        if self.is_broken and sql.startswith("INSERT INTO message_index"):
+            raise sqlite3.OperationalError("disk I/O error")
+        return super().execute(sql, *args)
+
+
 class GatedConnection(sqlite3.Connection):
     """A connection that stops before the statement that begins with `stop_before`."""
 

@@ -22,6 +22,7 @@ from astrbot_plugin_compact.summary.errors import ArchiveFailed, ArchiveTooNew
 from tests.archives import (
     CID,
     UMO,
+    BrokenIndex,
     FailingConnection,
     GatedConnection,
     ReadOnlyAfterOpening,
@@ -128,6 +129,35 @@ async def test_housekeeping_that_fails_is_done_later(path: Path) -> None:
     assert rows(path, "SELECT count(*) FROM content WHERE indexed = 0 AND text <> '第二段'") == [
         (0,)
     ]
+
+
+async def test_every_compaction_is_indexed_without_being_asked(path: Path) -> None:
+    archive = await Archive.open(path, factory=GatedConnection)
+    for n in range(3):
+        GatedConnection.shut("INSERT INTO message_index (rowid")
+        await compact(archive, f"第{n}段")
+        assert await asyncio.to_thread(GatedConnection.reached.wait, 30)
+        GatedConnection.open_gate()
+    await archive.close()
+
+
+async def test_an_index_that_cannot_be_written_warns_and_is_made_later(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    archive = await Archive.open(path, factory=BrokenIndex)
+    BrokenIndex.is_broken = True
+    try:
+        await compact(archive, "预算表")
+        assert await found_texts(archive, "预算") == ["预算表"]
+        assert await found_texts(archive, "预算") == ["预算表"]
+    finally:
+        BrokenIndex.is_broken = False
+    assert [r.levelname for r in caplog.records] == ["WARNING"]
+    assert rows(path, "SELECT indexed FROM content") == [(0,)]
+    await compact(archive, "会议")
+    await archive.tended()
+    assert rows(path, "SELECT indexed FROM content") == [(1,), (1,)]
+    await archive.close()
 
 
 async def test_forgetting_that_fails_half_way_is_finished_by_the_next_call(path: Path) -> None:

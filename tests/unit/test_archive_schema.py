@@ -120,6 +120,24 @@ async def test_a_migration_that_fails_half_way_leaves_the_version_before_it(path
     assert rows(path, "PRAGMA user_version") == [(len(MIGRATIONS) + 1,)]
 
 
+def test_a_step_that_another_process_was_first_to_take_is_not_taken_twice(path: Path) -> None:
+    class Second(sqlite3.Connection):
+        """A connection that another one overtakes after it has read the version."""
+
+        is_overtaken = False
+
+        def execute(self, sql: str, *args: object) -> sqlite3.Cursor:  # type: ignore[override]
+            if sql.startswith("BEGIN") and not self.is_overtaken:
+                self.is_overtaken = True
+                with connect(path) as first:
+                    migrate(first)
+            return super().execute(sql, *args)  # type: ignore[arg-type]
+
+    with closing(sqlite3.connect(path, isolation_level=None, factory=Second)) as conn:
+        migrate(conn)
+    assert len(rows(path, "SELECT * FROM migrations")) == len(MIGRATIONS)
+
+
 def test_the_migrations_before_a_failing_one_stay(path: Path) -> None:
     def failing(conn: sqlite3.Connection) -> None:
         raise sqlite3.OperationalError("no")

@@ -154,6 +154,7 @@ async def test_a_record_that_does_not_count_gives_no_place(archive: Archive) -> 
         ("budget", ["budget", "the annual budget of our department is still being discussed " * 3]),
         ("art", ["art class", "start now"]),
         ("deploy", ["deploy it", "deployment it"]),
+        ("deploy", ["please do deploy it to all of the machines", "deployment"]),
         ("deploy server", ["please deploy server two", "deploy first, then ask the server team"]),
         ("预算 会议", ["预算 会议改期", "会议谈了很多别的事情，最后才说到预算"]),
         ("ABC-1234", ["ABC-1234", "ABC 1234 ABC/1234 x"]),
@@ -168,6 +169,13 @@ async def test_the_better_answer_comes_first(
         await archive.tended()
         found = await archive.search(cid, query)
         assert found[0].snippet[:20] == texts[0][:20]
+
+
+async def test_a_message_with_all_the_words_comes_before_one_with_some(archive: Archive) -> None:
+    whole = "budgets were discussed" + " at length" * 50 + ", in two meetings"
+    await compact(archive, whole, "meeting")
+    await archive.tended()
+    assert [r.text for r in await archive.recall(CID, "budget meeting")] == [whole, "meeting"]
 
 
 async def test_of_equal_answers_the_newest_comes_first(archive: Archive) -> None:
@@ -282,8 +290,9 @@ async def test_no_query_finds_anything_of_another_conversation(
     archive: Archive, is_indexed: bool
 ) -> None:
     await two_conversations(archive)
-    if is_indexed:
-        await archive.tended()
+    await archive.tended()
+    if not is_indexed:
+        change(archive._file._path, "UPDATE content SET indexed = 0", EMPTY_INDEX)
     for query in HOSTILE:
         for found in await archive.search("mine", query, 100):
             assert found.snippet in {"我的苹果", "ok"}, query
