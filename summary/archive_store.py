@@ -322,28 +322,34 @@ def _store_messages(
     conn: sqlite3.Connection, conversation: int, batch: int, messages: Sequence[SpanMessage]
 ) -> None:
     first = conversation << CONTENT_BITS
-    (free,) = conn.execute(
-        "SELECT coalesce(max(id), ?) + 1 FROM content WHERE id BETWEEN ? AND ?",
+    (last,) = conn.execute(
+        "SELECT coalesce(max(id), ?) FROM content WHERE id BETWEEN ? AND ?",
         (first, first, first + (1 << CONTENT_BITS) - 1),
     ).fetchone()
-    for position, message in enumerate(messages):
-        raw = exact(message.raw)
-        digest = hashlib.sha256(raw).digest()
-        row = conn.execute(
-            "SELECT id FROM content WHERE conversation_id = ? AND hash = ?", (conversation, digest)
-        ).fetchone()
-        if row is None:
-            text = valid_text(message.text)
-            # Nothing to be found in an empty text: it counts as indexed.
-            conn.execute(
-                "INSERT INTO content VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (free, conversation, digest, valid_text(message.role), not text, text, raw),
+    raws = [exact(message.raw) for message in messages]
+    digests = [hashlib.sha256(raw).digest() for raw in raws]
+    texts = (valid_text(message.text) for message in messages)
+    # Two statements for all messages: this runs while the session waits. A content that is
+    # there already leaves its new id unused; an empty text has nothing to index.
+    conn.executemany(
+        """INSERT INTO content (id, conversation_id, hash, role, indexed, text, raw)
+           VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation_id, hash) DO NOTHING""",
+        (
+            (id_, conversation, digest, valid_text(message.role), not text, text, raw)
+            for id_, (message, text, digest, raw) in enumerate(
+                zip(messages, texts, digests, raws, strict=True), start=last + 1
             )
-            content, free = free, free + 1
-        else:
-            (content,) = row
-        speaker = None if message.speaker is None else valid_text(message.speaker)
-        conn.execute(
-            "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?)",
-            (batch, position, content, message.kept, speaker, message.time_seconds),
-        )
+        ),
+    )
+    conn.executemany(
+        """INSERT INTO entry (batch_id, position, content_id, kept, speaker, time_seconds)
+           SELECT ?, ?, id, ?, ?, ? FROM content WHERE conversation_id = ? AND hash = ?""",
+        (
+            (batch, n, message.kept, _speaker(message), message.time_seconds, conversation, digest)
+            for n, (message, digest) in enumerate(zip(messages, digests, strict=True))
+        ),
+    )
+
+
+def _speaker(message: SpanMessage) -> str | None:
+    return None if message.speaker is None else valid_text(message.speaker)
