@@ -20,6 +20,8 @@ class Holds:
         # When each began; they are alike, so whichever ends takes the oldest away.
         self._begun: dict[str, list[float]] = {}
         self._released = asyncio.Event()
+        # How many commits wait.
+        self.waiting = 0
 
     def hold(self, umo: str) -> None:
         """A writer has begun in a session."""
@@ -42,5 +44,9 @@ class Holds:
                 self.release(umo)
                 continue
             self._released.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._released.wait(), left)
+            self.waiting += 1
+            try:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._released.wait(), left)
+            finally:
+                self.waiting -= 1

@@ -6,12 +6,13 @@ compaction of a conversation calls `changed`. An archive that cannot be read rem
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from .bounded import Bounded
 from .errors import ArchiveFailed
-from .history import Message
-from .live import Live, note_recent, read_live
+from .history import Message, stored_as
+from .live import Live, message_hash, note_recent, read_live
 from .service import Service
 
 
@@ -42,6 +43,20 @@ class Lives:
         """What is known of the conversation no longer holds."""
         self._changes[cid] = self._changes.get(cid, 0) + 1
         self._known.pop(cid, None)
+
+    async def covered(self, live: Live, messages: Sequence[Message]) -> bool:
+        """Whether a history shares a message with the one its summary was made of.
+
+        It does if another writer put back what was there before.
+        """
+        archive = await self._service.archive()
+        archived = await archive.messages(live.record_id) if live.record_id else ()
+
+        def share() -> bool:
+            known = {message_hash(stored_as(message.raw).data) for message in archived}
+            return any(message_hash(message) in known for message in messages)
+
+        return await asyncio.to_thread(share)
 
     async def remember(self, cid: str, messages: Sequence[Message]) -> None:
         """Note how a conversation's history ends now, if it has a past."""

@@ -92,6 +92,8 @@ class Watch:
         now = await self._current(turn)
         if now and (live.has_head(now) or live.covers(now)):
             return given
+        if now and await self.lives.covered(live, now):
+            return replace(given, system_text=live.as_system_text())
         await self.lives.clear(turn.cid)
         await self.automatic.cleared(turn.cid)
         return Additions()

@@ -207,6 +207,11 @@ class Request:
         """The tools on offer."""
         return [tool["function"]["name"] for tool in self.body.get("tools") or ()]
 
+    @property
+    def ended(self) -> bool:
+        """Whether the answer was sent or the client hung up."""
+        return self._ended.is_set()
+
     def wait_ended(self, timeout_seconds: float = 20) -> None:
         """Wait until the answer was sent or the client hung up.
 

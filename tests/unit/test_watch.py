@@ -1,0 +1,527 @@
+"""What becomes of turns: what is dropped is archived, summaries are carried (spec 3.4)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from astrbot_plugin_compact.summary.core_settings import CoreCompression
+from astrbot_plugin_compact.summary.errors import ProviderFailed
+from astrbot_plugin_compact.summary.heads import HEAD_PREFIX
+from astrbot_plugin_compact.summary.turns import Turn
+from astrbot_plugin_compact.summary.watch import Watch
+
+from tests.contract.fake_bot import (
+    UMO,
+    CarryingModel,
+    FakeBot,
+    host_summary,
+    keep_turns,
+    new_bot,
+)
+
+FILLER = "一件很长的事，" * 14
+
+
+def talk(first: int, last: int) -> list[dict[str, Any]]:
+    """Rounds of about 200 tokens, marked M-<n>."""
+    messages: list[dict[str, Any]] = []
+    for number in range(first, last + 1):
+        messages.append({"role": "user", "content": f"M-{number} {FILLER * 2}"})
+        messages.append({"role": "assistant", "content": f"re: {number} {FILLER}"})
+    return messages
+
+
+class Gate:
+    """Lets summaries pass once it is open."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self.open = asyncio.Event()
+
+    async def __call__(self) -> None:
+        self.reached.set()
+        await self.open.wait()
+
+
+@pytest_asyncio.fixture
+async def gate() -> Gate:
+    return Gate()
+
+
+@pytest_asyncio.fixture
+async def bot(tmp_path: Path) -> AsyncIterator[FakeBot]:
+    async with new_bot(tmp_path, CarryingModel()) as made:
+        made.host.add(UMO)
+        yield made
+
+
+@pytest_asyncio.fixture
+async def slow(tmp_path: Path, gate: Gate) -> AsyncIterator[FakeBot]:
+    """A bot whose summary model waits for the gate."""
+    async with new_bot(tmp_path, CarryingModel(gate)) as made:
+        made.host.add(UMO)
+        yield made
+
+
+def model(bot: FakeBot) -> CarryingModel:
+    assert isinstance(bot.host.session_model, CarryingModel)
+    return bot.host.session_model
+
+
+def seed(bot: FakeBot, messages: Sequence[dict[str, Any]], usage: int = 0) -> str:
+    cid = bot.host.current[UMO]
+    bot.host.write(cid, messages, token_usage=usage)
+    return cid
+
+
+def is_compacted(bot: FakeBot) -> bool:
+    return bot.texts()[0].startswith(HEAD_PREFIX)
+
+
+async def pending(bot: FakeBot) -> list[str]:
+    """The texts of what was dropped and waits for a summary."""
+    archive = await bot.service.archive()
+    batches = await archive.pending_trimmed(bot.host.current[UMO])
+    return [json.loads(m.raw)["content"] for batch in batches for m in batch.messages]
+
+
+# --- what the host drops
+
+
+async def test_what_turn_trimming_drops_is_archived_and_in_the_next_summary(bot: FakeBot) -> None:
+    seed(bot, talk(1, 6))
+
+    await bot.turn("M-7", trim=keep_turns(3))
+    await bot.looked_through()
+
+    dropped = [m["content"] for m in talk(1, 6)]
+    assert await pending(bot) == dropped[:8]
+    await bot.compact()
+    read = " ".join(request.user for request in model(bot).requests)
+    assert all(text.strip() in read for text in dropped[:8])
+
+
+async def test_what_the_host_s_own_compression_drops_is_archived(bot: FakeBot) -> None:
+    seed(bot, talk(1, 6))
+
+    await bot.turn("M-7", trim=host_summary(3))
+    await bot.looked_through()
+
+    assert await pending(bot) == [m["content"] for m in talk(1, 6)][:-2]
+
+
+async def test_trimming_and_compressing_in_one_turn_lose_nothing(bot: FakeBot) -> None:
+    seed(bot, talk(1, 8))
+
+    await bot.turn("M-9", trim=lambda messages: host_summary(3)(keep_turns(5)(messages)))
+    await bot.looked_through()
+
+    stored = await pending(bot) + bot.texts()
+    assert all(m["content"] in stored for m in talk(1, 8))
+
+
+async def test_what_is_dropped_between_tool_steps_is_archived(bot: FakeBot) -> None:
+    """The messages of the turn itself, dropped in the same turn."""
+    seed(bot, talk(1, 4))
+    step = [
+        {"role": "assistant", "content": "M-77 calling"},
+        {"role": "user", "content": "M-78 a notice"},
+    ]
+
+    await bot.turn("M-5", trim=host_summary(1), steps=[(step, None), ([], host_summary(1))])
+    await bot.looked_through()
+
+    stored = " ".join(await pending(bot) + bot.texts())
+    assert all(mark in stored for mark in ("M-1 ", "M-4 ", "M-5", "M-77", "M-78"))
+
+
+async def test_of_equal_messages_as_many_are_archived_as_are_gone(bot: FakeBot) -> None:
+    seed(bot, [{"role": r, "content": c} for r, c in [("user", "好"), ("assistant", "嗯")] * 6])
+
+    await bot.turn("好", trim=keep_turns(2))
+    await bot.looked_through()
+
+    assert (await pending(bot)).count("好") + bot.texts().count("好") == 7
+
+
+async def test_a_turn_that_ends_without_a_reply_is_looked_through_too(bot: FakeBot) -> None:
+    seed(bot, talk(1, 6))
+
+    await bot.turn("M-7", trim=keep_turns(3), answers=False)
+    await bot.looked_through()
+
+    stored = await pending(bot) + bot.texts()
+    assert all(m["content"] in stored for m in talk(1, 6))
+
+
+async def test_a_trimmed_turn_that_was_not_saved_archives_nothing(bot: FakeBot) -> None:
+    seed(bot, talk(1, 6))
+
+    await bot.turn("M-7", trim=keep_turns(3), saves=False)
+    await bot.looked_through()
+
+    assert await pending(bot) == []
+    assert bot.texts() == [m["content"] for m in talk(1, 6)]
+
+
+async def test_a_summary_the_archive_does_not_know_is_archived_when_dropped(bot: FakeBot) -> None:
+    seed(bot, [*host_summary(0, "M-99")([])[:2], *talk(1, 6)])
+
+    await bot.turn("M-7", trim=keep_turns(2))
+    await bot.turn("M-8", trim=keep_turns(2))
+    await bot.looked_through()
+
+    assert any("M-99" in text for text in await pending(bot) + bot.texts())
+
+
+async def test_a_stop_in_the_middle_of_a_trimming_turn_archives_what_is_gone(
+    bot: FakeBot,
+) -> None:
+    """The plugin is reloaded while the model answers; the host saves afterwards."""
+    seed(bot, talk(1, 6))
+
+    await bot.turn("M-7", trim=keep_turns(3), during=bot.watch.stop)
+
+    stored = await pending(bot) + bot.texts()
+    assert all(m["content"] in stored for m in talk(1, 6))
+
+
+async def test_a_turn_begun_before_a_reload_is_followed_by_the_new_watch(bot: FakeBot) -> None:
+    """Nothing is archived twice, and what is dropped after the reload is archived as well."""
+    cid = seed(bot, talk(1, 6))
+    old = bot.begun(UMO, cid, talk(1, 6))
+    async with bot.host.lock(UMO):
+        messages: list[Any] = [*old.contexts, {"role": "user", "content": "M-7"}]
+        current = [messages]
+        old.agent_begins(lambda: current[0])
+        current[0] = keep_turns(4)(messages)
+        await bot.watch.stop()
+        bot.watch = Watch(bot.service, bot.watch.automatic._notify)
+        new = Turn.adopted(old)
+        assert new is not None
+        bot.watch.follow(new)
+        current[0] = keep_turns(2)(current[0])
+        bot.host.write(cid, current[0])
+    await bot.looked_through()
+
+    stored = await pending(bot) + bot.texts()
+    assert sorted(stored) == sorted([*(m["content"] for m in talk(1, 6)), "M-7"])
+
+
+# --- the summary survives, and dies with its conversation
+
+
+async def compacted(bot: FakeBot) -> None:
+    seed(bot, talk(1, 6))
+    await bot.compact()
+    assert is_compacted(bot)
+
+
+async def test_a_summary_in_the_history_is_not_said_twice(bot: FakeBot) -> None:
+    await compacted(bot)
+
+    given, _ = await bot.turn("M-8")
+
+    assert given.system_text == ""
+
+
+async def test_a_summary_that_is_about_to_be_trimmed_is_in_the_system_prompt(bot: FakeBot) -> None:
+    await compacted(bot)
+    bot.host.settings = CoreCompression(max_turns=2)
+    await bot.turn("M-8")
+
+    given, seen = await bot.turn("M-9", trim=keep_turns(2))
+
+    assert not any(HEAD_PREFIX in str(m["content"]) for m in seen)
+    assert "M-1" in given.system_text
+
+
+async def test_a_trimmed_summary_is_known_until_the_next_compaction(bot: FakeBot) -> None:
+    await compacted(bot)
+    bot.host.settings = CoreCompression(max_turns=2)
+    for number in range(8, 13):
+        given, seen = await bot.turn(f"M-{number} {FILLER}", trim=keep_turns(2))
+        known = given.system_text + " ".join(str(m["content"]) for m in seen)
+        assert "M-1" in known
+        await bot.looked_through()
+    await bot.compact()
+
+    given, _ = await bot.turn("M-13")
+
+    assert "M-1 " in bot.texts()[0]
+    assert "M-8" in bot.texts()[0]
+    assert given.system_text == ""
+
+
+async def test_after_a_clearing_nothing_of_it_is_given(bot: FakeBot) -> None:
+    await compacted(bot)
+    bot.host.settings = CoreCompression(max_turns=2)
+    for number in range(8, 12):
+        await bot.turn(f"M-{number}", trim=keep_turns(2))
+
+    bot.reset()
+
+    for number in range(20, 23):
+        given, _ = await bot.turn(f"M-{number}")
+        assert given.system_text == ""
+        await bot.looked_through()
+
+
+async def test_a_clearing_right_after_the_swap_is_heard(slow: FakeBot, gate: Gate) -> None:
+    """No turn in between has noted anything."""
+    seed(slow, talk(1, 6))
+    run = asyncio.create_task(slow.compact())
+    await gate.reached.wait()
+    gate.open.set()
+    await run
+    slow.reset()
+
+    await slow.turn("M-20")
+    given, _ = await slow.turn("M-21")
+
+    assert given.system_text == ""
+
+
+async def test_a_history_edited_into_another_one_forgets_the_summary(bot: FakeBot) -> None:
+    await compacted(bot)
+    await bot.turn("M-8")
+    await bot.looked_through()
+    seed(bot, talk(30, 32))
+
+    given, _ = await bot.turn("M-33")
+
+    assert given.system_text == ""
+
+
+async def test_a_request_that_another_plugin_emptied_forgets_nothing(bot: FakeBot) -> None:
+    await compacted(bot)
+    turn = bot.begun(UMO, bot.host.current[UMO], [])
+    async with bot.host.lock(UMO):
+        await bot.watch.begin(turn)
+    await bot.looked_through()
+    bot.host.settings = CoreCompression(max_turns=1)
+
+    given, _ = await bot.turn("M-8", trim=keep_turns(1))
+
+    assert "M-1" in given.system_text
+
+
+async def test_after_an_undo_the_summary_is_not_given(bot: FakeBot) -> None:
+    await compacted(bot)
+    await bot.turn("M-8")
+    await bot.undo()
+
+    given, _ = await bot.turn("M-9")
+
+    assert given.system_text == ""
+
+
+async def test_a_queued_request_gets_the_history_as_it_is_now(bot: FakeBot) -> None:
+    """Before 4.29.0 a handler's request holds the history it read before the swap."""
+    await compacted(bot)
+
+    given, seen = await bot.turn("M-8", contexts=talk(1, 6))
+
+    assert str(seen[0]["content"]).startswith(HEAD_PREFIX)
+    assert given.system_text == ""
+
+
+# --- a run in flight
+
+
+async def test_usage_is_capped_while_a_run_is_in_flight(slow: FakeBot, gate: Gate) -> None:
+    """Else the host would compress the same text a second time, in the user's turn."""
+    seed(slow, talk(1, 20))
+    await slow.turn("M-30", usage=6_900)
+    await gate.reached.wait()
+
+    given, _ = await slow.turn("M-31")
+
+    assert given.usage_cap == 6_560
+    gate.open.set()
+    await slow.looked_through()
+    given, _ = await slow.turn("M-32")
+    assert given.usage_cap is None
+
+
+async def test_usage_over_95_percent_is_not_capped(slow: FakeBot, gate: Gate) -> None:
+    seed(slow, talk(1, 20))
+    await slow.turn("M-30", usage=7_700)
+    await gate.reached.wait()
+
+    given, _ = await slow.turn("M-31")
+
+    assert given.usage_cap is None
+    gate.open.set()
+
+
+async def test_a_run_is_committed_on_a_history_trimmed_meanwhile(slow: FakeBot, gate: Gate) -> None:
+    """A busy group: the host drops the oldest in each of the turns that pass."""
+    seed(slow, talk(1, 20))
+    await slow.turn("M-30", usage=6_900)
+    await gate.reached.wait()
+    slow.host.settings = CoreCompression(max_turns=18)
+    for number in range(31, 36):
+        await slow.turn(f"M-{number}", trim=keep_turns(18))
+    gate.open.set()
+    await slow.looked_through()
+
+    assert is_compacted(slow)
+    texts = slow.texts()
+    assert [text for text in texts if text.startswith("M-3")][-5:] == [
+        f"M-{n}" for n in range(31, 36)
+    ]
+    head = texts[0]
+    assert all(f"M-{n} " in head for n in range(1, 15))
+    assert await pending(slow) == []
+    assert len(set(texts)) == len(texts)
+
+
+@pytest.mark.parametrize("keep", [1, 3, 7])
+async def test_a_run_is_committed_over_the_host_s_own_summary(
+    slow: FakeBot, gate: Gate, keep: int
+) -> None:
+    """It covers no more than ours does; else the run gives way."""
+    seed(slow, talk(1, 20))
+    await slow.turn("M-30", usage=6_900)
+    await gate.reached.wait()
+    await slow.turn("M-31", trim=host_summary(keep, "M-1"))
+    gate.open.set()
+    await slow.looked_through()
+
+    ours = "M-19" in slow.texts()[0] or any("M-20 " in t for t in slow.texts())
+    stored = " ".join(await pending(slow) + slow.texts())
+    assert "M-31" in stored
+    assert all(f"M-{n} " in stored for n in range(1, 21))
+    assert ours or await pending(slow)
+
+
+async def test_a_history_changed_by_another_writer_is_not_taken_for_trimmed(
+    slow: FakeBot, gate: Gate
+) -> None:
+    seed(slow, talk(1, 20))
+    await slow.turn("M-30", usage=6_900)
+    await gate.reached.wait()
+    edited = talk(5, 20)
+    seed(slow, edited)
+    gate.open.set()
+    await slow.looked_through()
+
+    assert slow.texts() == [m["content"] for m in edited]
+
+
+# --- wake-ups
+
+
+async def test_an_old_history_put_back_is_healed_without_a_model_call(bot: FakeBot) -> None:
+    old = talk(1, 6)
+    await compacted(bot)
+    seed(bot, [*old, *talk(40, 40)])
+
+    await bot.turn("M-41")
+    await bot.looked_through()
+
+    texts = bot.texts()
+    assert is_compacted(bot)
+    assert sum(text.startswith("M-1 ") for text in texts) == 0
+    assert "M-41" in texts
+    assert len(model(bot).requests) == 1
+
+
+async def test_an_older_history_put_back_counts_as_undone_and_loses_nothing(bot: FakeBot) -> None:
+    """The wake-up read the history before the last two rounds of the span were said."""
+    await compacted(bot)
+    span_end = 5
+    seed(bot, [*talk(1, span_end - 1), *talk(40, 40)])
+
+    await bot.turn("M-41")
+    await bot.looked_through()
+
+    state = await bot.compression.status(UMO)
+    assert state.last is not None
+    assert state.last.undone
+    stored = " ".join(await pending(bot) + bot.texts())
+    assert all(f"M-{n} " in stored for n in range(1, span_end + 1))
+
+
+async def test_a_commit_waits_for_a_wake_up(slow: FakeBot, gate: Gate) -> None:
+    seed(slow, talk(1, 20))
+    slow.watch.wakeups.begun(UMO)
+    await slow.turn("M-30", usage=6_900)
+    await gate.reached.wait()
+    gate.open.set()
+    while not slow.service.compactions.holds.waiting:  # noqa: ASYNC110 (a counter, no event)
+        await asyncio.sleep(0)
+    assert not is_compacted(slow)
+
+    slow.watch.wakeups.ended(UMO)
+    await slow.looked_through()
+
+    assert is_compacted(slow)
+
+
+# --- the cost in the turn
+
+
+class Counted(list[Any]):
+    """A history that counts how many of its messages were looked at."""
+
+    looked = 0
+
+    def __iter__(self) -> Any:
+        for each in super().__iter__():
+            Counted.looked += 1
+            yield each
+
+    def __getitem__(self, key: Any) -> Any:
+        got = super().__getitem__(key)
+        Counted.looked += len(got) if isinstance(key, slice) else 1
+        return got
+
+    def __reversed__(self) -> Any:
+        for each in super().__reversed__():
+            Counted.looked += 1
+            yield each
+
+
+async def test_the_request_hook_looks_at_as_few_messages_of_a_long_history(bot: FakeBot) -> None:
+    """Whatever its length, and whether the summary stands in it or was trimmed away."""
+    await compacted(bot)
+    head = bot.host.history(bot.host.current[UMO])
+    bot.host.settings = CoreCompression(max_turns=4)
+    for front in (head, []):
+        looked: list[int] = []
+        for rounds in (10, 5_000):
+            history = Counted([*front, *talk(1, 1) * rounds, *head[-2:]])
+            turn = bot.begun(UMO, bot.host.current[UMO], history)
+            Counted.looked = 0
+            async with bot.host.lock(UMO):
+                await bot.watch.begin(turn)
+                looked.append(Counted.looked)
+            await bot.watch.stop()
+        assert looked[1] <= looked[0] + 4
+
+
+# --- failures
+
+
+async def test_a_failed_run_leaves_the_history_and_is_put_off(bot: FakeBot) -> None:
+    seed(bot, talk(1, 20))
+    model(bot).failure = ProviderFailed(provider="x", detail="429")
+
+    attempts = []
+    for number in range(1, 33):
+        before = len(model(bot).requests)
+        await bot.turn(f"M-{number + 100}", usage=6_900)
+        await bot.looked_through()
+        if len(model(bot).requests) > before:
+            attempts.append(number)
+
+    assert attempts == [1, 3, 7, 15, 31]
+    assert len(bot.texts()) == 40 + 64
