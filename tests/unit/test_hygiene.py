@@ -8,6 +8,7 @@ import pytest
 from astrbot_plugin_compact.summary.hygiene import (
     label_name,
     neutral,
+    safe_copies,
     safe_copy,
     shorten,
     valid_text,
@@ -93,6 +94,19 @@ def test_imitations_of_our_own_marks_are_disarmed(text: str, copy: str) -> None:
 )
 def test_ordinary_text_stays_as_it_is(text: str) -> None:
     assert safe_copy(text) == text
+
+
+marks = st.sampled_from(
+    [
+        *("data:image/png;base64,", "#1〔", "【保留原文】", "[Keep verbatim]", "</talk>", "\n"),
+        *("\n用户: ", "用户: ", "\ud83d", "\x00", "净", "clean ", "#", "data:", "A" * 50),
+    ]
+)
+
+
+@given(st.lists(st.lists(marks, max_size=5).map("".join), max_size=6))
+def test_many_texts_are_copied_as_each_would_be(texts: list[str]) -> None:
+    assert safe_copies(texts) == [safe_copy(text) for text in texts]
 
 
 def test_a_long_text_is_cut_and_says_so() -> None:

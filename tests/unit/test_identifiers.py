@@ -91,7 +91,14 @@ def test_what_stands_in_the_summary_or_a_kept_message_is_not_repeated() -> None:
 
 
 def test_a_notice_of_the_host_names_none() -> None:
-    assert line(user("Output your last task result below.")) == ""
+    notice = (
+        "# CRON JOB CONTEXT\nThe following object describes the scheduled task that triggered "
+        'you:\n{"script": "/srv/cron.sh"}\n\nYou are now responding to a scheduled task. Proceed '
+        "according to your system instructions. Output using same language as previous "
+        "conversation. After completing your task, summarize and output your actions and results."
+    )
+    assert line(user(notice)) == ""
+    assert line(user(notice + " 什么意思？")) == "标识：/srv/cron.sh"
 
 
 def test_the_line_takes_no_more_than_its_room() -> None:

@@ -54,7 +54,14 @@ def test_a_set_template_counts_everywhere(setting: str) -> None:
     [
         (["今天天气怎么样", "晴"], "zh"),
         (["How is the weather?", "Fine."], "en"),
-        (["帮我看看这段代码", "def add(first, second): return first + second"], "zh"),
+        (
+            [
+                "帮我看看这段代码",
+                "def add(first, second): return first + second if second else first  # sum",
+            ],
+            "zh",
+        ),
+        (["帮我看看", "while the queue is full wait for a consumer to take one more"], "en"),
         (["please translate 你好", "it means hello, friend, how do you do today then"], "en"),
         (["今日の天気はどうですか", "晴れです"], "en"),
         (["오늘 날씨 어때요"], "en"),
