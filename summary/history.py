@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import UnreadableHistory
@@ -19,22 +19,24 @@ Message = Mapping[str, Any]
 CHECKPOINT = "_checkpoint"
 _SPACE = " \t\n\r"
 _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
-# What `json.dumps` puts between elements, so what nearly every row has there.
-_USUAL_SEPARATOR = ", "
+# What `json.dumps` puts between messages, so what nearly every row has there.
+_USUAL_SEPARATOR = ", {"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Stored:
-    """One element of the stored list: its JSON text and what the text says."""
+    """One element of the stored list: its JSON text, what it says, its role (empty: none).
+
+    Never changed. Frozen it would take three times as long to make, and a history has thousands.
+    """
 
     raw: str
     data: Message
+    role: str = field(init=False)
 
-    @property
-    def role(self) -> str:
-        """The message's role; empty when it has none."""
+    def __post_init__(self) -> None:
         role = self.data.get("role")
-        return role if isinstance(role, str) else ""
+        self.role = role if isinstance(role, str) else ""
 
     @property
     def is_checkpoint(self) -> bool:
@@ -76,8 +78,8 @@ def iter_history(text: str) -> Iterator[Stored]:
         if not isinstance(data, dict):
             raise UnreadableHistory(detail=f"an element at character {position} is no message")
         yield Stored(text[position:end], data)
-        if text.startswith("{", end + 2) and text.startswith(_USUAL_SEPARATOR, end):
-            position = end + 2
+        if text.startswith(_USUAL_SEPARATOR, end):
+            position = end + len(_USUAL_SEPARATOR) - 1
             continue
         position = _skip(text, end)
         separator = text[position : position + 1]
@@ -130,13 +132,14 @@ def text_parts(message: Message) -> Iterator[str]:
 
 def message_text(message: Message) -> str:
     """A message's visible text, its parts joined by line breaks."""
-    return "\n".join(text_parts(message))
+    content = message.get("content")
+    return content if isinstance(content, str) else "\n".join(text_parts(message))
 
 
 def tool_calls(message: Message) -> list[dict[str, Any]]:
     """The tool calls of an assistant message that have the shape of one."""
     calls = message.get("tool_calls")
-    if message.get("role") != "assistant" or not isinstance(calls, list):
+    if not isinstance(calls, list) or message.get("role") != "assistant":
         return []
     return [call for call in calls if isinstance(call, dict)]
 
