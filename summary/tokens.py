@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from .history import CHECKPOINT, Message
@@ -21,7 +22,7 @@ _CJK_HIGH_BYTES = bytes(range(0x4E, 0xA0))
 class Estimator:
     """The host's rates: tokens a CJK character, an emoji, another character, an image, a clip.
 
-    `emoji_pattern` finds one emoji a match; None where the host counts none.
+    `emoji_pattern` is a class of characters, each an emoji; None where the host counts none.
     """
 
     cjk: float = 0.6
@@ -35,8 +36,11 @@ class Estimator:
         """Tokens of a text, rounded down as the host rounds."""
         if text.isascii():
             return int(len(text) * self.other)
-        cjk = _count_cjk(text)
-        emoji = len(self.emoji_pattern.findall(text)) if self.emoji_pattern else 0
+        high_bytes = text.encode("utf-16-le", "surrogatepass")[1::2]
+        # U+4E00 to U+9FFF are exactly the UTF-16 units with these high bytes; surrogates have
+        # others.
+        cjk = len(high_bytes) - len(high_bytes.translate(None, _CJK_HIGH_BYTES))
+        emoji = self._count_emoji(text, high_bytes) if self.emoji_pattern else 0
         # The host's own order of operations: another one rounds differently.
         others = (len(text) - cjk - emoji) * self.other
         return int(cjk * self.cjk + emoji * self.emoji + others)
@@ -48,14 +52,22 @@ class Estimator:
         content = message.get("content")
         total = 0
         if isinstance(content, str):
-            total += self.text(content)
+            total = self.text(content)
         elif isinstance(content, list):
-            total += sum(map(self._part, content))
+            for part in content:
+                total += self._part(part)
         calls = message.get("tool_calls")
         if isinstance(calls, list):
             typed = all(map(_is_typed_call, calls))
             total += sum(self._call(call, typed) for call in calls)
         return total
+
+    def _count_emoji(self, text: str, high_bytes: bytes) -> int:
+        pattern = self.emoji_pattern
+        # Most texts have no character that could be one; a look at the bytes says so at once.
+        if pattern is None or not high_bytes.translate(None, _never_in(pattern)):
+            return 0
+        return len(pattern.findall(text))
 
     def _part(self, part: object) -> int:
         if isinstance(part, str):
@@ -77,10 +89,14 @@ class Estimator:
             return 0
 
 
-def _count_cjk(text: str) -> int:
-    # U+4E00 to U+9FFF are exactly the UTF-16 units with these high bytes; surrogates have others.
-    high_bytes = text.encode("utf-16-le", "surrogatepass")[1::2]
-    return len(high_bytes) - len(high_bytes.translate(None, _CJK_HIGH_BYTES))
+@lru_cache(maxsize=8)
+def _never_in(pattern: re.Pattern[str]) -> bytes:
+    """The high bytes of UTF-16 units that no match of a class of characters has."""
+    plane = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x10000))))
+    found = {ord(match.group()[0]) >> 8 for match in pattern.finditer(plane)}
+    # Whatever lies beyond that plane is spelled with surrogates.
+    found.update(range(0xD8, 0xE0))
+    return bytes(byte for byte in range(256) if byte not in found)
 
 
 def _is_typed_call(call: object) -> bool:

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from .history import Message, Stored, call_name, tool_calls
 
 CountTokens = Callable[[Message], int]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Item:
-    """A message with the checkpoints that follow it; `position` is its place in the stored list."""
+    """A message with the checkpoints that follow it; `position` is its place in the stored list.
+
+    Never changed, and not frozen for the reason `Stored` is not.
+    """
 
     position: int
     message: Stored
@@ -51,9 +55,12 @@ class UnitKind(Enum):
     LONE_RESULT = "lone_result"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Unit:
-    """What is kept or replaced as one: a tool group, or any other single message."""
+    """What is kept or replaced as one: a tool group, or any other single message.
+
+    Never changed, and not frozen for the reason `Stored` is not.
+    """
 
     items: tuple[Item, ...]
     kind: UnitKind
@@ -66,7 +73,7 @@ class Unit:
     @property
     def tokens(self) -> int:
         """Tokens of its messages as stored."""
-        return sum(item.tokens for item in self.items)
+        return sum([item.tokens for item in self.items])
 
     @property
     def role(self) -> str:
@@ -111,30 +118,40 @@ def group_units(items: Sequence[Item]) -> Grouping:
     accepts a result after that, and a damaged history stays cuttable. It is complete with one
     result a call; calls may share an id (AstrBot names those of Gemini after their tool).
     """
+    units: list[Unit] = []
     groups: list[_Group] = []
     current: _Group | None = None
     cuts = [True] * (len(items) + 1)
     for offset, item in enumerate(items):
-        if item.role == "assistant":
-            calls = tool_calls(item.data)
-            ids = [call.get("id") for call in calls]
-            # A call without an id can never be answered: "" keeps its group broken.
-            waiting = Counter(name if isinstance(name, str) else "" for name in ids)
-            current = _Group([item], offset, waiting)
-            groups.append(current)
-            continue
-        call_id = item.data.get("tool_call_id") if item.role == "tool" else None
-        if current and isinstance(call_id, str) and call_id and call_id in current.waiting:
-            current.waiting[call_id] -= 1
-            cuts[current.last + 1 : offset + 1] = [False] * (offset - current.last)
-            current.items.append(item)
-            current.last = offset
-            continue
-        groups.append(_Group([item], offset))
-    units = tuple(Unit(tuple(group.items), group.kind) for group in groups)
-    last_answer = units[groups.index(current)] if current else None
-    is_open = last_answer is not None and last_answer.kind is UnitKind.BROKEN_GROUP
-    return Grouping(units, tuple(cuts), last_answer if is_open else None)
+        message = item.message
+        kind = UnitKind.MESSAGE
+        if message.role == "assistant":
+            current = None
+            if calls := tool_calls(message.data):
+                current = _Group(len(units), [item], offset, _awaited(calls))
+                groups.append(current)
+        elif message.role == "tool":
+            call_id = message.data.get("tool_call_id")
+            if current and isinstance(call_id, str) and call_id and call_id in current.waiting:
+                current.waiting[call_id] -= 1
+                cuts[current.last + 1 : offset + 1] = [False] * (offset - current.last)
+                current.items.append(item)
+                current.last = offset
+                continue
+            kind = UnitKind.LONE_RESULT
+        units.append(Unit((item,), kind))
+    for group in groups:
+        units[group.place] = Unit(tuple(group.items), group.kind)
+    is_open = current is not None and current.kind is UnitKind.BROKEN_GROUP
+    return Grouping(
+        tuple(units), tuple(cuts), units[current.place] if current and is_open else None
+    )
+
+
+def _awaited(calls: Iterable[Mapping[str, Any]]) -> Counter[str]:
+    # A call without an id can never be answered: "" keeps its group broken.
+    ids = (call.get("id") for call in calls)
+    return Counter(name if isinstance(name, str) else "" for name in ids)
 
 
 def tool_names(items: Iterable[Item]) -> Mapping[str, str]:
@@ -149,18 +166,18 @@ def tool_names(items: Iterable[Item]) -> Mapping[str, str]:
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """A unit while it is being collected.
+    """A tool group while it is being collected.
 
-    `last` is the offset of its newest item, `waiting` how many results each call id still needs.
+    `place` is its index among the units, `last` the offset of its newest item, `waiting` how
+    many results each call id still needs.
     """
 
+    place: int
     items: list[Item]
     last: int
-    waiting: Counter[str] = field(default_factory=Counter)
+    waiting: Counter[str]
 
     @property
     def kind(self) -> UnitKind:
-        if self.waiting:
-            broken = any(missing > 0 for missing in self.waiting.values())
-            return UnitKind.BROKEN_GROUP if broken else UnitKind.TOOL_GROUP
-        return UnitKind.LONE_RESULT if self.items[0].role == "tool" else UnitKind.MESSAGE
+        broken = any(missing > 0 for missing in self.waiting.values())
+        return UnitKind.BROKEN_GROUP if broken else UnitKind.TOOL_GROUP
