@@ -99,6 +99,11 @@ class Call:
         """The call in a message, None if it is none."""
         group = CompactPlugin.compact.parent_group
         names = group.get_complete_command_names()
+        for sub in group.sub_command_filters:
+            if sub.parent_command_names != names:
+                # A rename of the group leaves its sub-commands under the old name. Set right
+                # before any of them is asked: the group's filter comes first.
+                sub.parent_command_names, sub._cmpl_cmd_names = names, None  # noqa: SLF001 (its cache)
         text = event.get_message_str()
         for name in names:
             if (body := after(name, text)) is not None:
@@ -106,9 +111,6 @@ class Call:
         else:
             return None
         for sub in group.sub_command_filters:
-            if sub.parent_command_names != names:
-                # A rename of the group leaves its sub-commands under the old name.
-                sub.parent_command_names, sub._cmpl_cmd_names = names, None  # noqa: SLF001 (its cache)
             for own_name in (sub.command_name, *sub.alias):
                 if (rest := after(own_name, body)) is not None:
                     return cls(name, sub, rest)
@@ -125,7 +127,8 @@ def after(name: str, text: str) -> str | None:
 def has_prefix(event: AstrMessageEvent, cfg: AstrBotConfig) -> bool:
     """Whether the message was typed with one of the bot's wake prefixes."""
     typed = event.message_obj.message_str.strip()
-    return any(typed.startswith(prefix) for prefix in cfg["wake_prefix"])
+    # An empty prefix wakes on everything and so tells nothing.
+    return any(prefix and typed.startswith(prefix) for prefix in cfg["wake_prefix"])
 
 
 def is_enabled(handler_name: str) -> bool:
@@ -253,7 +256,7 @@ class CompactPlugin(Star):
         """Keep the runner's list: another one at the end means that AstrBot trimmed."""
         if event.get_extra(TURN) is None:
             # A wake-up passes no request hook; it saves the history it has read by now.
-            self.watch.wakeups.begun(event.unified_msg_origin)
+            await self.watch.wakeups.begun(event.unified_msg_origin)
         elif turn := self._noted(event):
             turn.agent_begins(lambda: run_context.messages)
 

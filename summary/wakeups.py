@@ -10,15 +10,17 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from .errors import CompactError
+from .errors import CompactError, UnreadableHistory
 from .healing import Healed, heal
+from .history import message_text, parse_history
 from .lives import Lives
 from .service import Service
 
-# A wake-up saves right after its agent is done; we cannot see it, only look. After the first
-# seconds commits go on.
-_LOOKS_SECONDS = (0.3, 0.7, 2.0, 5.0)
-_RELEASED_AFTER_LOOKS = 2
+# A wake-up saves right after its agent is done. We cannot hear it, only look; when these
+# seconds are over, commits go on all the same.
+_LOOKS_SECONDS = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0, 3.0)
+# What AstrBot writes, in the user's role, before a wake-up's result.
+NOTICE = "Output your last task result below."
 
 
 class Wakeups:
@@ -33,31 +35,42 @@ class Wakeups:
         self._service = service
         self._lives = lives
         self._spawn = spawn
+        # The hash of the history each one found, by session, in the order they began.
+        self._begun: dict[str, list[int]] = {}
 
-    def begun(self, umo: str) -> None:
+    async def begun(self, umo: str) -> None:
         """One has begun in a session: commits wait for its end."""
         self._service.compactions.holds.hold(umo)
+        self._begun.setdefault(umo, []).append(hash(await self._text(umo)))
 
     def ended(self, umo: str) -> None:
         """One has ended and is about to save what it read when it began."""
-        self._spawn(self._look_after(umo))
+        begun = self._begun.pop(umo, [])
+        before = begun.pop(0) if begun else None
+        if begun:
+            self._begun[umo] = begun
+        self._spawn(self._look_after(umo, before))
 
-    async def _look_after(self, umo: str) -> None:
-        held = True
+    async def _look_after(self, umo: str, before: int | None) -> None:
         try:
-            for look, seconds in enumerate(_LOOKS_SECONDS, 1):
+            for seconds in _LOOKS_SECONDS:
                 await asyncio.sleep(seconds)
-                cid = await self._service.host.current_conversation(umo)
-                if cid is None or await self.heal(umo, cid) is not Healed.INTACT:
+                text = await self._text(umo)
+                if hash(text) != before and await asyncio.to_thread(_ends_with_notice, text):
                     break
-                if held and look == _RELEASED_AFTER_LOOKS:
-                    held = False
-                    self._service.compactions.holds.release(umo)
-        except CompactError as error:
-            self._service.log.warning("after a wake-up in %s: %s", umo, error)
         finally:
-            if held:
-                self._service.compactions.holds.release(umo)
+            self._service.compactions.holds.release(umo)
+        cid = await self._service.host.current_conversation(umo)
+        if cid is not None:
+            try:
+                await self.heal(umo, cid)
+            except CompactError as error:
+                self._service.log.warning("after a wake-up in %s: %s", umo, error)
+
+    async def _text(self, umo: str) -> str | None:
+        cid = await self._service.host.current_conversation(umo)
+        row = await self._service.host.read(cid) if cid is not None else None
+        return row.text if row is not None else None
 
     async def heal(self, umo: str, cid: str) -> Healed:
         """Apply the last compaction again if the history from before it stands there again."""
@@ -70,3 +83,11 @@ class Wakeups:
             service.log.info("the history of %s was put back: %s", umo, healed.value)
             self._lives.changed(cid)
         return healed
+
+
+def _ends_with_notice(text: str | None) -> bool:
+    try:
+        last = [m for m in parse_history(text) if not m.is_checkpoint][-2:]
+    except UnreadableHistory:
+        return False
+    return len(last) == 2 and message_text(last[0].data) == NOTICE

@@ -73,7 +73,13 @@ class Judged:
 
     def turn(self, text: str = "接着说。", usage: Usage = OVER_LINE) -> Turn:
         """One turn; when this returns its judgement is known, and a run it started has begun."""
-        turn = reach_line(self.chat, text, usage)
+        return self._judged(reach_line(self.chat, text, usage))
+
+    def say(self, text: str) -> Turn:
+        """One turn with the model's default answer and usage."""
+        return self._judged(self.chat.send(text))
+
+    def _judged(self, turn: Turn) -> Turn:
         self._before += 1
         wait_noted(self.chat.bot, self._cid, self._before)
         self.chat.send("/compact status")

@@ -14,6 +14,7 @@ from astrbot_plugin_compact.summary.core_settings import CoreCompression
 from astrbot_plugin_compact.summary.errors import ProviderFailed
 from astrbot_plugin_compact.summary.heads import HEAD_PREFIX
 from astrbot_plugin_compact.summary.turns import Turn
+from astrbot_plugin_compact.summary.wakeups import NOTICE
 from astrbot_plugin_compact.summary.watch import Watch
 
 from tests.contract.fake_bot import (
@@ -452,7 +453,7 @@ async def test_an_older_history_put_back_counts_as_undone_and_loses_nothing(bot:
 
 async def test_a_commit_waits_for_a_wake_up(slow: FakeBot, gate: Gate) -> None:
     seed(slow, talk(1, 20))
-    slow.watch.wakeups.begun(UMO)
+    await slow.watch.wakeups.begun(UMO)
     await slow.turn("M-30", usage=6_900)
     await gate.reached.wait()
     gate.open.set()
@@ -461,9 +462,25 @@ async def test_a_commit_waits_for_a_wake_up(slow: FakeBot, gate: Gate) -> None:
     assert not is_compacted(slow)
 
     slow.watch.wakeups.ended(UMO)
+    seed(slow, [*talk(1, 20), {"role": "user", "content": NOTICE}, *talk(50, 50)[1:]])
     await slow.looked_through()
 
     assert is_compacted(slow)
+    assert slow.texts()[-2:] == [NOTICE, talk(50, 50)[1]["content"]]
+
+
+async def test_what_a_wake_up_has_put_back_is_healed_without_a_turn(bot: FakeBot) -> None:
+    """It read the history before the swap and was noted only after it."""
+    await compacted(bot)
+    await bot.watch.wakeups.begun(UMO)
+    bot.watch.wakeups.ended(UMO)
+    seed(bot, [*talk(1, 6), {"role": "user", "content": NOTICE}, *talk(50, 50)[1:]])
+
+    await bot.looked_through()
+
+    assert is_compacted(bot)
+    assert bot.texts()[-2:] == [NOTICE, talk(50, 50)[1]["content"]]
+    assert len(model(bot).requests) == 1
 
 
 # --- the cost in the turn
