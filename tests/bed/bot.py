@@ -470,15 +470,25 @@ class Bot:
         items = self.api("GET", path)["items"]
         return [item for item in _flat(items) if item["plugin"] == self.plugin_name]
 
-    def rename_command(self, handler: str, new_name: str) -> None:
+    def rename_command(self, handler: str, new_name: str, aliases: Sequence[str] = ()) -> None:
         """Rename a command; `handler` is the name of its function in `main.py`."""
         full_name = self._handler(handler)
+        body: dict[str, Any] = {"aliases": list(aliases)}
         if self.has_v1:
-            body = {"alias": new_name}
+            body |= {"alias": new_name}
             self.api("PATCH", f"/api/v1/commands/{full_name}", json=body)
         else:
-            body = {"handler_full_name": full_name, "new_name": new_name}
+            body |= {"handler_full_name": full_name, "new_name": new_name}
             self.api("POST", "/api/commands/rename", json=body)
+
+    def toggle_command(self, handler: str, *, enabled: bool) -> None:
+        """Switch a command on or off."""
+        full_name = self._handler(handler)
+        if self.has_v1:
+            self.api("PATCH", f"/api/v1/commands/{full_name}", json={"enabled": enabled})
+        else:
+            body = {"handler_full_name": full_name, "enabled": enabled}
+            self.api("POST", "/api/commands/toggle", json=body)
 
     def permit_command(self, handler: str, permission: str) -> None:
         """Set who may use a command: `admin` or `member`."""
