@@ -17,16 +17,19 @@ from .retention import fit_from_latest, label_cost, number_label
 _HEADER_SHARE = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Pick:
-    """A unit the model may keep or kept: its number, its index and its tokens as stored."""
+    """A unit the model may keep or kept: its number, its index and its tokens as stored.
+
+    Never changed, and not frozen for the reason `history.Stored` is not; nor are the next two.
+    """
 
     number: int
     index: int
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Candidate:
     """A unit of the input: its text, its tokens as stored, whether it can be kept whole."""
 
@@ -54,7 +57,7 @@ class Progress:
     steps: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Slice:
     """Which characters of a unit's text a request holds."""
 
@@ -116,8 +119,10 @@ def _fits_whole(units: Sequence[Candidate], room: int, cost: Cost) -> bool:
     """Whether one request surely holds all units; the usual case, decided without packing."""
     # A label has at most a few dozen characters, a break one.
     extra = cost.of(number_label(10**9, 10**9) + "\n")
-    prices = [unit.block.cost(cost) + extra for unit in units]
-    return sum(prices) <= room and max(prices, default=0) <= room // 2
+    texts = [unit.block.text for unit in units]
+    total = cost.of("".join(texts)) + extra * len(texts)
+    longest = max(map(len, texts), default=0) * cost.dearest + extra
+    return total <= room and longest <= room // 2
 
 
 class _Builder:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from .cost import Cost
 from .history import Message, call_name, content_hash, tool_calls
@@ -35,9 +34,12 @@ class Names:
     speakers: Mapping[str, Speaker] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Block:
-    """A unit as text. `label` is repeated where the text is cut in pieces."""
+    """A unit as text. `label` is repeated where the text is cut in pieces.
+
+    Never changed, and not frozen for the reason `history.Stored` is not.
+    """
 
     text: str
     label: str = ""
@@ -47,13 +49,9 @@ class Block:
         return cost.of(self.text)
 
 
-class _Line(NamedTuple):
-    """A line to be: its label, what follows it before and after it was made fit to be sent."""
-
-    label: str
-    body: str
-    is_cut: bool = False
-    end: str = ""
+# A line to be: its label, what follows it and is still to be made fit to be sent, whether that
+# is cut, and how the line ends. A plain tuple, because a history makes thousands.
+_Line = tuple[str, str, bool, str]
 
 
 def render_units(units: Sequence[Unit], names: Names) -> tuple[Block, ...]:
@@ -64,15 +62,17 @@ def render_units(units: Sequence[Unit], names: Names) -> tuple[Block, ...]:
         for item in unit.items:
             lines += _render_item(item, names)
         ends.append(len(lines))
-    bodies = safe_copies([line.body for line in lines])
+    bodies = safe_copies([body for _, body, _, _ in lines])
     texts = [
-        f"{line.label}{shorten(body) if line.is_cut else body}{line.end}"
-        for line, body in zip(lines, bodies, strict=True)
+        f"{label}{shorten(body) if is_cut else body}{end}"
+        for (label, _, is_cut, end), body in zip(lines, bodies, strict=True)
     ]
     starts = [0, *ends]
     return tuple(
-        Block("\n".join(texts[start:end]), lines[start].label if start < end else "")
-        for start, end in zip(starts, ends, strict=False)
+        [
+            Block("\n".join(texts[start:end]), lines[start][0] if start < end else "")
+            for start, end in zip(starts, ends, strict=False)
+        ]
     )
 
 
@@ -93,8 +93,8 @@ def arguments_text(call: Mapping[str, object]) -> str:
 
 
 def _render_item(item: Item, names: Names) -> list[_Line]:
-    message = item.data
-    match item.role:
+    message = item.message.data
+    match item.message.role:
         case "user":
             return _render_user(message, names)
         case "assistant":
@@ -108,13 +108,14 @@ def _render_item(item: Item, names: Names) -> list[_Line]:
 def _render_user(message: Message, names: Names) -> list[_Line]:
     user = read_user_text(message)
     if is_wake_up(user.text):
-        return [_Line("通知: ", user.text, is_cut=True)]
-    lines = [
-        _Line(_user_label(Speaker("", said.nickname), said.clock), said.text) for said in user.group
+        return [("通知: ", user.text, True, "")]
+    lines: list[_Line] = [
+        (_user_label(Speaker("", said.nickname), said.clock), said.text, False, "")
+        for said in user.group
     ]
     if user.text and not user.text.isspace():
         speaker = user.speaker or _noted_speaker(message, names)
-        lines.append(_Line(_user_label(speaker, user.clock), user.text))
+        lines.append((_user_label(speaker, user.clock), user.text, False, ""))
     return lines
 
 
@@ -140,16 +141,16 @@ def _render_assistant(message: Message) -> list[_Line]:
     lines: list[_Line] = []
     text = _without_thinking(visible_text(message))
     if text and not text.isspace():
-        lines.append(_Line("助手: ", text))
+        lines.append(("助手: ", text, False, ""))
     for call in tool_calls(message):
         name = label_name(call_name(call)) or "?"
-        lines.append(_Line(f"调用 {name}(", arguments_text(call), is_cut=True, end=")"))
+        lines.append((f"调用 {name}(", arguments_text(call), True, ")"))
     return lines
 
 
 def _without_thinking(text: str) -> str:
     """An answer without a reasoning block some models leave in front of it."""
-    start = text.lstrip()
+    start = text.lstrip() if "<" in text else ""
     if start.startswith("<think>"):
         end = start.find("</think>")
         if end >= 0:
@@ -164,7 +165,7 @@ def _render_result(message: Message, names: Names) -> list[_Line]:
         own = message.get("name")
         name = own if isinstance(own, str) else ""
     label = f"工具结果({label_name(name)}): " if name.strip() else "工具结果: "
-    return [_Line(label, visible_text(message), is_cut=True)]
+    return [(label, visible_text(message), True, "")]
 
 
 def _render_system(message: Message) -> list[_Line]:
@@ -172,8 +173,8 @@ def _render_system(message: Message) -> list[_Line]:
     if not text or text.isspace():
         return []
     if text.startswith(_FILE_TEXT):
-        return [_Line("文件: ", text[len(_FILE_TEXT) :])]
-    return [_Line("系统: ", text)]
+        return [("文件: ", text[len(_FILE_TEXT) :], False, "")]
+    return [("系统: ", text, False, "")]
 
 
 def _as_json(value: object) -> str:

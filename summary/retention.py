@@ -14,6 +14,8 @@ from typing import Protocol
 from .cost import Cost
 from .units import Unit, UnitKind
 
+_WHOLE = (UnitKind.MESSAGE, UnitKind.TOOL_GROUP)
+
 _NAME = r"(?:保留原文|keep\s{1,4}verbatim)"
 # Marks models put in front: headings, lists, quotes, bold.
 _MARKS = r"[\s#＃*＊\->＞•·_`]{0,16}"
@@ -65,7 +67,7 @@ def label_cost(label: str, cost: Cost) -> int:
 
 def can_be_kept(unit: Unit, retain_cap_tokens: int) -> bool:
     """Whether a unit is whole and small enough to be offered."""
-    whole = unit.kind in (UnitKind.MESSAGE, UnitKind.TOOL_GROUP)
+    whole = unit.kind in _WHOLE
     return whole and retain_cap_tokens > 0 and unit.tokens <= retain_cap_tokens
 
 

@@ -73,7 +73,8 @@ class Unit:
     @property
     def tokens(self) -> int:
         """Tokens of its messages as stored."""
-        return sum([item.tokens for item in self.items])
+        items = self.items
+        return items[0].tokens if len(items) == 1 else sum([item.tokens for item in items])
 
     @property
     def role(self) -> str:

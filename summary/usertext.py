@@ -67,9 +67,12 @@ class Said:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class UserText:
-    """A user message told apart. `clock` is `MM-DD HH:MM`, empty if unknown."""
+    """A user message told apart. `clock` is `MM-DD HH:MM`, empty if unknown.
+
+    Never changed, and not frozen for the reason `history.Stored` is not.
+    """
 
     text: str
     speaker: Speaker | None
@@ -102,17 +105,17 @@ def visible_parts(message: Message) -> Iterator[tuple[bool, str]]:
 
 def visible_text(message: Message) -> str:
     """What of a message can be read, placeholders for media included."""
-    content = message.get("content")
-    if isinstance(content, str):
-        return content
+    only = _only_text(message)
+    if only is not None:
+        return only
     return "\n".join(text for _, text in visible_parts(message) if text)
 
 
 def read_user_text(message: Message) -> UserText:
     """Tell a user message apart."""
-    content = message.get("content")
-    if isinstance(content, str):
-        return UserText(content, None, "", ())
+    only = _only_text(message)
+    if only is not None:
+        return UserText(only, None, "", ())
     own: list[str] = []
     speaker: Speaker | None = None
     clock = ""
@@ -128,6 +131,15 @@ def read_user_text(message: Message) -> UserText:
         else:
             speaker, clock = _identity(body, speaker, clock)
     return UserText("\n".join(filter(None, own)), speaker, clock, tuple(group))
+
+
+def _only_text(message: Message) -> str | None:
+    """The text of a message that is one text and nothing else, as nearly all are."""
+    content = message.get("content")
+    if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
+        part = content[0]
+        content = part.get("text") if part.get("type") == "text" else None
+    return content if isinstance(content, str) else None
 
 
 def is_wake_up(text: str) -> bool:
