@@ -52,9 +52,10 @@ async def summarize(
     """
     # Whatever grows with the history runs in a thread: the loop serves other sessions.
     prepared = await asyncio.to_thread(prepare, work) if isinstance(work, SummaryTask) else work
-    if prepared.budget.stated_tokens == 0:
+    if prepared.asked_tokens == 0:
         limits = prepared.task.limits
-        raise NotSmaller(before=limits.replaced_tokens, after=limits.head_tokens + 1)
+        least = limits.head_tokens + 1 + prepared.kept_by_rule_tokens
+        raise NotSmaller(before=limits.replaced_tokens, after=least)
     run = _Run(prepared, model)
     finished = _Finished(cache, prepared, model)
     progress = prepared.start
@@ -226,11 +227,11 @@ class _Run:
         )
 
     async def _ask(self, packed: Packed, halved: bool, demands: bool) -> ModelReply:
-        budget, task = self._budget, self._task
+        budget, task, asked = self._budget, self._task, self._prepared.asked_tokens
         wording = Wording(
             template=task.template,
             language=task.language,
-            stated_tokens=max(budget.stated_tokens // 2, 1) if halved else budget.stated_tokens,
+            stated_tokens=max(asked // 2, 1) if halved else asked,
             retain_cap_tokens=budget.retain_cap_tokens,
             merges=bool(packed.earlier),
             sorts=packed.sorts,
@@ -273,7 +274,7 @@ class _Run:
         if not packed.is_last and tokens > self._budget.physical_tokens:
             return Cut()
         if not has_heading(summary, template):
-            if not demanded or not is_prose_of_length(tokens, self._budget.stated_tokens):
+            if not demanded or not is_prose_of_length(tokens, self._prepared.asked_tokens):
                 return _NoHeading()
             self._warn("warning.no_headings", provider=provider_id)
         return _Answer(summary, self._kept(picks, packed, tokens))

@@ -6,6 +6,7 @@ from .budget import Limits
 from .cache import ChunkCache
 from .engine import summarize
 from .engines import Job, OnStep, Prepared, Summarized, sample_texts
+from .errors import NotSmaller
 from .heads import acknowledgement, head_message
 from .host import Host, Model
 from .plan import CompactionPlan
@@ -44,7 +45,8 @@ class StructuredEngine:
             after_tokens=plan.layout.tokens
             - limits.replaced_tokens
             + limits.head_tokens
-            + min(budget.stated_tokens, prepared.content_tokens),
+            + prepared.kept_by_rule_tokens
+            + min(prepared.asked_tokens, prepared.content_tokens),
             task=prepared,
         )
 
@@ -53,6 +55,10 @@ class StructuredEngine:
     ) -> Summarized:
         """Ask the model, in one request where the history fits."""
         task: PreparedTask = prepared.task
+        if task.asked_tokens == 0:
+            # Said in the figures people know: those of the whole history.
+            assert prepared.after_tokens is not None
+            raise NotSmaller(before=plan.layout.tokens, after=prepared.after_tokens + 1)
         result = await summarize(task, model, on_step, self._cache)
         first = len(plan.trimmed)
         return Summarized(

@@ -80,6 +80,13 @@ class PreparedTask:
         """Tokens of the units kept by rule."""
         return sum(self.task.units[index].tokens for index in self.task.kept_by_rule)
 
+    @property
+    def asked_tokens(self) -> int:
+        """What the prompt asks for: beside the units kept by rule the result is still smaller."""
+        limits = self.task.limits
+        room = limits.replaced_tokens - limits.head_tokens - 1 - self.kept_by_rule_tokens
+        return max(min(self.budget.stated_tokens, room), 0)
+
 
 Warning_ = tuple[str, Mapping[str, object]]
 

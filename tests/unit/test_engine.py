@@ -117,6 +117,16 @@ async def test_a_unit_kept_by_rule_counts_and_stays() -> None:
     assert (await run(task, summary("#1", full))).retained == {9}
 
 
+async def test_the_summary_asked_for_is_smaller_also_beside_a_unit_kept_by_rule() -> None:
+    messages = [user("字" * 100) for _ in range(10)]
+    task = make_task(messages, kept_by_rule=frozenset({9}))
+    with ScriptedModel(summary()) as model:
+        await summarize(task, model, Steps())
+    # Of 600 tokens the pair takes 60 and the unit 60; what is stored must be one less at least.
+    assert prepare(task).asked_tokens == 600 - 60 - 60 - 1
+    assert "约 479 tokens" in model.requests[0].system
+
+
 async def test_a_missing_or_wordy_retain_block_is_one_warning() -> None:
     task = make_task([user("短"), *TALK])
     assert (await run(task, BODY)).warnings == (("warning.keep_missing", {"provider": "tiny"}),)
