@@ -27,6 +27,7 @@ from .permissions import Caller, refusal
 from .plan import Skip
 from .replies import (
     DoneFacts,
+    KeptPart,
     PreviewFacts,
     done_reply,
     error_reply,
@@ -45,6 +46,10 @@ from .texts import say
 
 # Enough of a conversation's end to know its language by.
 _SAMPLE_MESSAGES = 20
+
+
+# Commands followed by words of the chat's own language; elsewhere they are names and numbers.
+_TALKING = frozenset({"run", "preview", "search"})
 
 
 class Commands:
@@ -77,7 +82,7 @@ class Commands:
             body: what followed it.
             speak: sends a line to the chat at once.
         """
-        language = await self._language(caller, body)
+        language = await self._language(caller, body if name in _TALKING else "")
         refused = refusal(name, caller, self._service.settings.group_members)
         if refused is not None:
             return say(language, refused, command=caller.command, name=name)
@@ -209,12 +214,20 @@ def _done_facts(outcome: Outcome, args: CompactArgs) -> DoneFacts:
         number=done.number,
         summary=outcome.summary if args.show_summary else None,
         max_chars=args.summary_max_chars,
+        warnings=outcome.warnings,
     )
 
 
 def _preview_facts(preview: Preview, args: CompactArgs) -> PreviewFacts:
     plan, prepared = preview.plan, preview.prepared
-    kept = sum(len(plan.span[index].items) for index in plan.kept_by_rule)
+    by_rule = [plan.span[index] for index in plan.kept_by_rule]
+    kept = sum(len(unit.items) for unit in by_rule)
+    tail_is = "recent" if args.keep_recent_ratio > 0 else "open"
+    parts = (
+        KeptPart("system", len(plan.layout.leading), 0),
+        KeptPart("request", kept, sum(unit.tokens for unit in by_rule)),
+        KeptPart(tail_is, len(plan.tail), plan.tail_tokens),
+    )
     return PreviewFacts(
         before_messages=plan.layout.shown_count,
         kept_messages=len(plan.layout.leading) + len(plan.tail) + kept,
@@ -227,4 +240,7 @@ def _preview_facts(preview: Preview, args: CompactArgs) -> PreviewFacts:
         requests=prepared.requests,
         trimmed_messages=sum(len(unit.items) for unit in plan.trimmed),
         focus=args.effective_focus,
+        kept=tuple(part for part in parts if part.messages),
+        keep_ratio=args.keep_recent_ratio,
+        has_earlier=plan.earlier is not None,
     )

@@ -5,6 +5,7 @@ Pure: a caller fills in what it knows and sends the text; every number shown is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,6 +16,8 @@ from .texts import COMMAND, say
 from .wording import cut, one_line, percent_saved
 
 _SEPARATOR = " · "
+# Others are the model's own affair: the log has them all.
+_SHOWN_WARNINGS = frozenset({"warning.no_headings", "warning.context_fallback"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +35,24 @@ class DoneFacts:
     number: int
     summary: str | None = None
     max_chars: int = 800
+    warnings: tuple[tuple[str, Mapping[str, object]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPart:
+    """Messages that stay and why: `system`, `recent`, `open` or `request`."""
+
+    reason: str
+    messages: int
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class PreviewFacts:
     """What a run would do.
 
-    With the builtin engine `template`, `after_tokens` and the budgets are None.
+    `kept` says which messages the kept ones are, `keep_ratio` the setting that kept the recent
+    ones. With the builtin engine `template`, `after_tokens` and the budgets are None.
     """
 
     before_messages: int
@@ -52,6 +66,9 @@ class PreviewFacts:
     requests: int
     trimmed_messages: int = 0
     focus: str = ""
+    kept: tuple[KeptPart, ...] = ()
+    keep_ratio: float = 0.0
+    has_earlier: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +114,11 @@ def done_reply(language: str, facts: DoneFacts, command: str = COMMAND) -> str:
             provider=one_line(facts.provider),
         ),
         _SEPARATOR.join(filter(None, details)),
+    ]
+    lines += [
+        f"⚠️ {say(language, key, **fields)}"
+        for key, fields in facts.warnings
+        if key in _SHOWN_WARNINGS
     ]
     if facts.summary is not None:
         lines += [say(language, "done.summary"), cut(facts.summary.strip(), facts.max_chars)]
@@ -174,6 +196,20 @@ def preview_reply(language: str, facts: PreviewFacts, choice: ProviderChoice) ->
             kept=facts.kept_messages,
         ),
     ]
+    if facts.kept:
+        parts = [
+            say(
+                language,
+                f"kept.{part.reason}",
+                messages=part.messages,
+                tokens=part.tokens,
+                ratio=facts.keep_ratio,
+            )
+            for part in facts.kept
+        ]
+        lines.append(say(language, "preview.kept", parts=_SEPARATOR.join(parts)))
+    if facts.has_earlier:
+        lines.append(say(language, "preview.earlier"))
     if facts.trimmed_messages:
         lines.append(say(language, "preview.trimmed", trimmed=facts.trimmed_messages))
     key = "preview.tokens_now" if facts.after_tokens is None else "preview.tokens"

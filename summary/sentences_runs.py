@@ -29,6 +29,29 @@ RUNS: dict[str, tuple[str, str]] = {
             "about {before_tokens:k} → {after_tokens:k} tokens"
         ),
     ),
+    # What a model did that is no failure; the log has it in English.
+    "warning.no_headings": (
+        "模型 {provider} 没有按小节写，它的文字整段收作摘要。",
+        "{provider} wrote no sections; its text is kept as the summary as it stands.",
+    ),
+    "warning.keep_missing": (
+        "模型 {provider} 没有说要保留哪些原文，一条也没有另外保留。",
+        "{provider} did not say which messages to keep verbatim; none was picked.",
+    ),
+    "warning.keep_unreadable": (
+        "模型 {provider} 说的要保留的原文读不懂，一条也没有另外保留。",
+        "Which messages {provider} wants to keep verbatim cannot be read; none was picked.",
+    ),
+    "warning.context_fallback": (
+        (
+            "模型 {provider} 说内容超出了窗口，已分成更小的请求重试。"
+            "请在 AstrBot 里改正它的窗口大小。"
+        ),
+        (
+            "{provider} said the text was over its window, so it was asked in smaller requests. "
+            "Correct its window in AstrBot."
+        ),
+    ),
     "template.chat": ("聊天模板", "chat template"),
     "template.work": ("工作模板", "work template"),
     # Nothing to do.
@@ -249,6 +272,24 @@ RUNS: dict[str, tuple[str, str]] = {
     "preview.messages": (
         "{before} 条消息：归档 {archived} 条，保留原文至少 {kept} 条",
         "{before:message}: {archived} to archive, at least {kept} kept verbatim",
+    ),
+    "preview.earlier": (
+        "开头的旧摘要并入新摘要",
+        "the earlier summary at the start goes into the new one",
+    ),
+    "preview.kept": ("保留的是: {parts}", "kept: {parts}"),
+    "kept.system": ("开头的系统消息 {messages} 条", "{messages:message} of the system"),
+    "kept.recent": (
+        "最近 {messages} 条，约 {tokens} tokens（keep_recent_ratio {ratio}）",
+        "the last {messages:message}, about {tokens} tokens (keep_recent_ratio {ratio})",
+    ),
+    "kept.open": (
+        "未完成的工具调用 {messages} 条，约 {tokens} tokens",
+        "{messages:message} of an unfinished tool call, about {tokens} tokens",
+    ),
+    "kept.request": (
+        "正在办的请求 {messages} 条，约 {tokens} tokens",
+        "{messages:message} of the live request, about {tokens} tokens",
     ),
     "preview.trimmed": (
         "另有 AstrBot 已截掉的 {trimmed} 条会写进摘要",

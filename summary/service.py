@@ -18,7 +18,7 @@ from .archive import Archive
 from .args import CompactArgs
 from .bounded import Bounded
 from .chain import ProviderChoice
-from .compaction import Compactions, Order
+from .compaction import Compactions, Order, Progress
 from .engines import BuiltinEngine, Engine, Job
 from .errors import ArchiveFailed, NoConversation, NoProvider, NotAvailable
 from .host import Host, ModelInfo
@@ -28,6 +28,7 @@ from .records import settle_unfinished
 from .settings import Change, Settings, apply_set
 from .structured import StructuredEngine
 from .templates import choose_template
+from .texts import say
 from .todos import Todo, read_todos
 from .usertext import Speaker
 
@@ -67,6 +68,7 @@ class Service:
         self._opening = asyncio.Lock()
         self._sweeping: asyncio.Task[None] | None = None
         self.compactions = Compactions(host, self.archive)
+        self.compactions.subscribe(self._log_warnings)
         self._engines: Mapping[str, Engine] = {
             "structured": StructuredEngine(host),
             "builtin": BuiltinEngine(host),
@@ -199,6 +201,11 @@ class Service:
         """The count line of a session right after a compaction (spec 3.2)."""
         turns = self.host.core(umo).max_turns
         return count_line(lines.history_limit, turns, 0, _HEAD_MESSAGES, 0)
+
+    def _log_warnings(self, progress: Progress) -> None:
+        """Say what a summary model did that was no failure, whoever asked for the run."""
+        for key, fields in progress.outcome.warnings if progress.outcome else ():
+            self.log.warning("compaction of %s: %s", progress.umo, say("en", key, **fields))
 
     async def _todos(self, umo: str) -> tuple[Todo, ...]:
         """The first task list another plugin has for the session."""

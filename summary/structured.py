@@ -57,8 +57,7 @@ class StructuredEngine:
         task: PreparedTask = prepared.task
         if task.asked_tokens == 0:
             # Said in the figures people know: those of the whole history.
-            assert prepared.after_tokens is not None
-            raise NotSmaller(before=plan.layout.tokens, after=prepared.after_tokens + 1)
+            raise NotSmaller(before=plan.layout.tokens, after=(prepared.after_tokens or 0) + 1)
         result = await summarize(task, model, on_step, self._cache)
         first = len(plan.trimmed)
         return Summarized(

@@ -10,6 +10,7 @@ from astrbot_plugin_compact.summary.chain import ProviderChoice, SkippedLevel
 from astrbot_plugin_compact.summary.plan import Skip, SkipReason
 from astrbot_plugin_compact.summary.replies import (
     DoneFacts,
+    KeptPart,
     PreviewFacts,
     done_reply,
     error_reply,
@@ -185,6 +186,48 @@ def test_a_preview_shows_the_plan() -> None:
         "摘要模型: m（AstrBot 的压缩配置）\n"
         "聚焦: 鉴权 重构"
     )
+
+
+def test_a_preview_says_why_messages_stay_and_that_the_old_summary_goes_in() -> None:
+    kept = (KeptPart("system", 1, 9), KeptPart("request", 1, 900), KeptPart("recent", 2, 1_200))
+    facts = PreviewFacts(
+        18,
+        4,
+        12,
+        12_345,
+        2_000,
+        "work",
+        5_461,
+        546,
+        1,
+        kept=kept,
+        keep_ratio=0.15,
+        has_earlier=True,
+    )
+    assert preview_reply("zh", facts, ProviderChoice(FakeProvider("m"), "core")).splitlines()[
+        1:4
+    ] == [
+        "18 条消息：归档 12 条，保留原文至少 4 条",
+        (
+            "保留的是: 开头的系统消息 1 条 · 正在办的请求 1 条，约 900 tokens · "
+            "最近 2 条，约 1,200 tokens（keep_recent_ratio 0.15）"
+        ),
+        "开头的旧摘要并入新摘要",
+    ]
+
+
+def test_what_a_model_did_is_said_where_the_reader_can_act_on_it() -> None:
+    warnings = tuple(
+        (f"warning.{name}", {"provider": "tiny"})
+        for name in ("keep_missing", "keep_unreadable", "no_headings", "context_fallback")
+    )
+    said = [
+        line for line in done_reply("zh", changed(warnings=warnings)).splitlines() if "⚠️" in line
+    ]
+    assert said == [
+        "⚠️ 模型 tiny 没有按小节写，它的文字整段收作摘要。",
+        "⚠️ 模型 tiny 说内容超出了窗口，已分成更小的请求重试。请在 AstrBot 里改正它的窗口大小。",
+    ]
 
 
 def test_a_preview_of_the_builtin_engine_promises_no_size() -> None:
