@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
@@ -41,10 +42,14 @@ class Watch:
         self.automatic = Automatic(service, notify)
         self.wakeups = Wakeups(service, self.lives, self._spawn)
         self._tasks: set[asyncio.Task[Any]] = set()
-        # Turns that have not been looked through yet, by identity.
+        # Turns whose dropped messages are not archived yet, by identity, and the number of turns
+        # that are not noted yet, by conversation.
         self._turns: dict[int, Turn] = {}
+        self._unnoted: Counter[str] = Counter()
         # The last known usage of a conversation, for requests whose own is unknown.
         self._usage: Bounded[int] = Bounded(1000)
+        # When a turn last found a conversation empty: what was dropped before, the user cleared.
+        self._emptied: Bounded[float] = Bounded(1000)
         service.compactions.on_ended.append(self._worked_on)
 
     async def stop(self) -> None:
@@ -67,6 +72,8 @@ class Watch:
     async def begin(self, turn: Turn) -> Additions:
         """Note a turn's start and say what its request is given (spec 3.4)."""
         self.follow(turn)
+        if not turn.history:
+            self._emptied[turn.cid] = turn.started_seconds
         live = await self.lives.get(turn.cid)
         is_running = turn.cid in self._service.compactions.running
         if live is None and not is_running:
@@ -94,6 +101,8 @@ class Watch:
             return given
         if now and await self.lives.covered(live, now):
             return replace(given, system_text=live.as_system_text())
+        if now and self._unnoted[turn.cid] > 1:
+            return given  # a turn that has just ended knows more than we do; the next one looks
         await self.lives.clear(turn.cid)
         await self.automatic.cleared(turn.cid)
         return Additions()
@@ -102,6 +111,7 @@ class Watch:
         """Look the turn through once it is over."""
         if id(turn) not in self._turns:
             self._turns[id(turn)] = turn
+            self._unnoted[turn.cid] += 1
             self._spawn(self._after(turn))
 
     # After the turn
@@ -109,18 +119,21 @@ class Watch:
     async def _after(self, turn: Turn) -> None:
         """Once the turn was saved: archive what is gone, note its figures, judge it."""
         service = self._service
-        with service.compactions.trims.turn(turn.cid):
-            async with service.host.lock(turn.umo):
-                pass
-            try:
-                await self._archive_dropped(turn, saved=True)
-            except CompactError as error:
-                service.log.warning("what AstrBot dropped is not archived: %s", error)
-        self._turns.pop(id(turn), None)
         try:
+            with service.compactions.trims.turn(turn.cid):
+                async with service.host.lock(turn.umo):
+                    pass
+                try:
+                    await self._archive_dropped(turn, saved=True)
+                except CompactError as error:
+                    service.log.warning("what AstrBot dropped is not archived: %s", error)
+            self._turns.pop(id(turn), None)
             await self._notice(turn)
         except CompactError as error:
             service.log.warning("a turn of %s could not be noted: %s", turn.umo, error)
+        finally:
+            self._unnoted[turn.cid] -= 1
+            self._unnoted += Counter()  # those at zero go
 
     async def _archive_dropped(self, turn: Turn, *, saved: bool) -> None:
         """Archive the messages the host dropped in this turn.
@@ -130,19 +143,24 @@ class Watch:
         if not turn.was_trimmed:
             return
         row = await self._service.host.read(turn.cid)
-        if row is None:
-            return
+        if row is None or not await asyncio.to_thread(parse_history, row.text):
+            return  # deleted or cleared, by the user
         gone = [message for message in turn.gone if id(message) not in turn.archived]
         text = (row.text or "") if saved else None
         live = await self.lives.get(turn.cid)
         host = self._service.host
         spans = await asyncio.to_thread(dropped, turn, gone, text, live, host)
-        if spans:
+        if spans and not self._is_cleared_since(turn):
             archive = await self._service.archive()
             await archive.add_trimmed(turn.umo, turn.cid, spans)
+            if self._is_cleared_since(turn):
+                await archive.mark_cleared(turn.cid)  # in this very moment
             turn.archived.update(map(id, gone))
             self.lives.changed(turn.cid)
         self._service.compactions.trims.archived(turn.cid)
+
+    def _is_cleared_since(self, turn: Turn) -> bool:
+        return self._emptied.get(turn.cid, 0.0) > turn.started_seconds
 
     async def _notice(self, turn: Turn) -> None:
         host = self._service.host

@@ -65,7 +65,9 @@ class CarryingModel:
             raise self.failure
         marks = " ".join(dict.fromkeys(MARK.findall(request.user)))
         heading, *others = re.findall(r"(?m)^## .+$", request.system)
-        text = "\n".join([heading, marks, *(f"{each}\n无" for each in others)])
+        picks = [p for p in ("【保留原文】", "[Keep verbatim]") if p in request.system]
+        lines = [*(f"{each} none" for each in picks), heading, marks]
+        text = "\n".join([*lines, *(f"{each}\n无" for each in others)])
         return ModelReply(text, input_tokens=10, output_tokens=10)
 
 
@@ -78,7 +80,9 @@ class FakeBot:
         self.notices: list[str] = []
         self.watch = Watch(service, self._notify)
         self.compression = Compression(service, self.watch.automatic)
-        self._stopped: set[str] = set()
+        # Turns under way, and those of them that `/reset` has stopped; by session.
+        self._active: dict[str, set[object]] = {}
+        self._stopped: set[object] = set()
 
     async def _notify(self, umo: str, _is_private: bool, _outcome: Outcome) -> None:
         self.notices.append(umo)
@@ -95,12 +99,16 @@ class FakeBot:
         answers: bool = True,
         saves: bool = True,
         steps: Sequence[tuple[list[Message], Trim | None]] = (),
+        saved: Callable[[], object] = lambda: None,
     ) -> tuple[Additions, list[Message]]:
         """A turn of the chat; what the request was given and the messages the model saw.
 
         `steps` are tool steps: what each adds, and the host's trimming before the next one.
+        `saved` is called when the turn was saved.
         """
         host = self.host
+        me = object()
+        self._active.setdefault(umo, set()).add(me)
         async with host.lock(umo):
             cid = host.current.get(umo) or host.add(umo)
             row = host.rows[cid]
@@ -113,7 +121,6 @@ class FakeBot:
             current = [messages]
             turn.agent_begins(lambda: current[0])
             await asyncio.sleep(0)
-            self._stopped.discard(umo)
             if trim is not None:
                 current[0] = trim(current[0])
             for added, trim_again in steps:
@@ -128,8 +135,10 @@ class FakeBot:
                 current[0].append({"role": "assistant", "content": f"re: {text}"})
                 turn.answered = True
                 turn.usage_tokens = usage
-            if saves and umo not in self._stopped and cid in host.rows:
+            self._active[umo].discard(me)
+            if saves and me not in self._stopped and cid in host.rows:
                 host.write(cid, current[0], token_usage=usage or 0)
+                saved()
         return given, seen
 
     def begun(
@@ -164,7 +173,7 @@ class FakeBot:
 
     def reset(self, umo: str = UMO) -> None:
         """What `/reset` does: no lock, an empty history, running turns stopped."""
-        self._stopped.add(umo)
+        self._stopped |= self._active.get(umo, set())
         self.host.write(self.host.current[umo], [])
 
     async def looked_through(self) -> None:

@@ -85,11 +85,13 @@ def test_after_a_compaction_a_turn_that_reports_nothing_starts_none(
 
 def test_where_no_usage_is_reported_it_is_estimated(bot: Bot, chat: WebChat) -> None:
     bot.model.usage = None
-    chat.seed(talk(1, 20))
+    at_line(chat)
+    chat.send("/compact set line 3600 here")
 
-    chat.send("接着说。", provider=SMALL)
+    chat.send("接着说。")
 
     wait_compacted(bot, chat.umo)
+    chat.send("/compact set line default here")
 
 
 def test_the_window_is_that_of_the_provider_of_the_message(bot: Bot, chat: WebChat) -> None:
@@ -213,6 +215,7 @@ def test_a_stopped_turn_is_not_judged(bot: Bot, chat: WebChat) -> None:
     gate.wait_reached()
 
     chat.stop()
+    gate.open()
     pending.result()
     chat.send("/compact status")
 
