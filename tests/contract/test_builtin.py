@@ -220,6 +220,16 @@ class TestAstrBotsCompressor:
         assert sent[1]["tool_calls"][0]["id"] == sent[2]["tool_call_id"] == "c"
         assert (sent[1]["content"], sent[2]["content"]) == (None, "r")
 
+    async def test_roles_alternate_on_the_wire_and_a_user_opens(
+        self, real: Door, server: ApiServer
+    ) -> None:
+        real.script(ModelReply("The sum."))
+        await real.summarize(
+            [assistant("I begin"), user("one"), user("two"), assistant(""), assistant("three")]
+        )
+        roles = [message["role"] for message in server.seen[0].body["messages"]]
+        assert roles == ["user", "assistant", "user", "assistant", "user"]
+
     async def test_no_instruction_is_the_compressors_own(
         self, real: Door, server: ApiServer
     ) -> None:

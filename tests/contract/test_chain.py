@@ -36,6 +36,17 @@ async def _add(core: Core, provider_id: str, **settings: Any) -> Any:
     return await core.add_provider(**{**config, "id": provider_id})
 
 
+async def _add_embedding(core: Core, provider_id: str) -> None:
+    await core.add_provider(
+        id=provider_id,
+        type="openai_embedding",
+        provider_type="embedding",
+        embedding_api_key="k",
+        embedding_api_base="http://127.0.0.1:9/v1",
+        embedding_dimensions=8,
+    )
+
+
 def _set_core(core: Core, **values: Any) -> None:
     """Write AstrBot's own compression settings where this version keeps them."""
     old_names = {
@@ -77,14 +88,7 @@ class TestChain:
     async def test_a_level_that_cannot_be_used_is_passed_over_and_named(self, core: Core) -> None:
         await _add(core, "session")
         await _add(core, "off", enable=False)
-        await core.add_provider(
-            id="vectors",
-            type="openai_embedding",
-            provider_type="embedding",
-            embedding_api_key="k",
-            embedding_api_base="http://127.0.0.1:9/v1",
-            embedding_dimensions=8,
-        )
+        await _add_embedding(core, "vectors")
         _set_core(core, provider_id="vectors")
         choice = await provider_chain(core.context, UMO, "nowhere", "off")
         skipped = (
@@ -161,8 +165,9 @@ class TestHost:
         assert await host.chat_model(UMO) is None
         await _add(core, "first", max_context_tokens=8_000)
         await _add(core, "second", max_context_tokens=9_000)
-        infos = [await host.chat_model(UMO, name) for name in ("", "second", "nowhere")]
-        assert [info and info.window_tokens for info in infos] == [8_000, 9_000, 8_000]
+        await _add_embedding(core, "vectors")
+        infos = [await host.chat_model(UMO, name) for name in ("", "second", "nowhere", "vectors")]
+        assert [info and info.window_tokens for info in infos] == [8_000, 9_000, 8_000, 8_000]
 
     async def test_a_model_of_a_provider_carries_its_limits(self, core: Core) -> None:
         provider = await _add(core, "first", max_context_tokens=8_000)

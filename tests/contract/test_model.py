@@ -241,10 +241,16 @@ class TestChat:
         keys = [sorted(k for k in seen.body if k.startswith("max_")) for seen in chat.server.seen]
         assert keys == [["max_tokens"], ["max_completion_tokens"], ["max_completion_tokens"]]
 
-    async def test_a_server_that_refuses_both_keys_is_asked_twice(self, chat: Bench) -> None:
+    async def test_a_server_that_refuses_both_keys_is_asked_twice_and_then_once(
+        self, chat: Bench
+    ) -> None:
+        model = chat.model()
         refusal = chat.speech.error(400, "use max_completion_tokens")
-        with pytest.raises(ProviderFailed):
-            await chat.ask(refusal, refusal)
+        for requests in (2, 3):
+            chat.server.script(*[refusal] * (requests - len(chat.server.seen)))
+            with pytest.raises(ProviderFailed):
+                await model.ask(REQUEST)
+            assert len(chat.server.seen) == requests
 
     async def test_a_provider_set_up_with_the_newer_key_keeps_it(self, chat: Bench) -> None:
         await chat.ask(
@@ -258,13 +264,6 @@ class TestChat:
         with pytest.raises(ProviderFailed):
             await chat.ask(chat.speech.error(400, "this function is not supported"))
         assert len(chat.server.seen) == 1
-
-    async def test_an_error_that_comes_as_a_reply_is_a_failure(self, chat: Bench) -> None:
-        model = chat.model()
-        model.provider = _SaysErr()
-        with pytest.raises(ProviderFailed) as caught:
-            await model.ask(REQUEST)
-        assert caught.value.fields["detail"] == "quota exceeded"
 
     async def test_no_tools_go_along(self, chat: Bench) -> None:
         await chat.ask(chat.speech.reply("fine"), custom_extra_body={"tools": [{"x": 1}]})
@@ -347,15 +346,32 @@ class TestGemini:
             await gemini.ask(gemini.speech.refusal())
 
 
-class _SaysErr:
-    def __init__(self) -> None:
+class PluginProvider:
+    """A provider of a plugin: no client of a known kind, no base class, no keys."""
+
+    def __init__(self, reply: Any) -> None:
         self.provider_config: dict[str, Any] = {}
+        self._reply = reply
 
-    def get_model(self) -> str:
-        return "m"
+    def __eq__(self, other: object) -> bool:
+        return False
 
-    def get_keys(self) -> list[str]:
-        return []
+    async def text_chat(self, contexts: list[Any]) -> Any:
+        return self._reply or await asyncio.Event().wait()
 
-    async def text_chat(self, **_: Any) -> Any:
-        return LLMResponse("err", completion_text="quota exceeded")
+
+class TestProviderOfAPlugin:
+    def _model(self, reply: Any) -> AstrBotModel:
+        return AstrBotModel(PluginProvider(reply), ModelInfo("p", "m", 8_000, None))
+
+    async def test_its_reply_is_read(self) -> None:
+        reply = await self._model(LLMResponse("assistant", completion_text="fine")).ask(REQUEST)
+        assert reply == ModelReply("fine")
+
+    async def test_an_error_that_comes_as_a_reply_is_a_failure(self) -> None:
+        with pytest.raises(ProviderFailed, match="quota exceeded"):
+            await self._model(LLMResponse("err", completion_text="quota exceeded")).ask(REQUEST)
+
+    async def test_it_is_left_at_the_limit(self) -> None:
+        with pytest.raises(SummaryTimeout):
+            await self._model(None).ask(replace(REQUEST, timeout_seconds=0.05))
