@@ -88,13 +88,11 @@ def _joint(
     if _are_untouched(plan, kept, before.position + 1, end):
         return []
     next_role = after.role if after is not None else "user"
-    if next_role == "tool":
-        return []  # a lone result: nothing put before it would make it less lone
     if before.role == "tool":
         # After a result an assistant goes on; a user there is refused by strict servers.
         return [gap_marker("assistant", language)] if next_role == "user" else []
     if before.role != next_role:
-        return []
+        return []  # nor before a lone result: nothing would make it less lone
     return [gap_marker("user" if next_role == "assistant" else "assistant", language)]
 
 

@@ -200,8 +200,6 @@ def _tail_start(
         first = grouping.open_group.first
         unfinished = next(n for n, item in enumerate(dialog) if item.position == first)
         start = min(start, unfinished)
-    if live_request is not None and live_request >= start:
-        live_request = None
     return start, live_request
 
 

@@ -484,6 +484,12 @@ def test_checkpoints_may_come_and_go() -> None:
     assert rebase(plan, now.layout, HOST).span_tokens == plan.span_tokens
 
 
+def test_a_history_cut_short_is_a_changed_one() -> None:
+    row = history(talk(3))
+    with pytest.raises(HistoryChanged):
+        rebase(plan_of(row), history(talk(3)[:-1]).layout, HOST)
+
+
 def test_what_the_host_writes_back_differently_is_the_same_message() -> None:
     row = history([user("a", extra=1), call("c1", content=""), result("c1"), *talk(3)])
     plan = plan_of(row)
