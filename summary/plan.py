@@ -186,7 +186,7 @@ def plan_compaction(
 def _tail_start(
     dialog: Sequence[Item], grouping: Grouping, options: PlanOptions, tokens: int
 ) -> tuple[int, int | None]:
-    """The offset where the tail begins, and that of a live request retained by rule."""
+    """The offset where the tail begins, and that of the live request, to keep if before it."""
     line = options.line_tokens
     whole = tokens if line is None else min(tokens, line)
     start, live_request = len(dialog), None
