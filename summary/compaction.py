@@ -301,6 +301,7 @@ class Compactions:
             stands=stands,
             on_wait=lambda: self._tell(run, "wait"),
         )
+        result.on_stored()
         return Outcome(
             committed, result.summary, prepared.template, prepared.language,
             info.provider_id, result.requests, result.warnings,

@@ -80,7 +80,7 @@ async def summarize(
             steps=progress.steps + 1,
         )
         if packed.is_last:
-            return await asyncio.to_thread(run.result, progress)
+            return replace(await asyncio.to_thread(run.result, progress), run_key=finished.key)
         await finished.note(progress)
 
 
@@ -94,7 +94,7 @@ class _Finished:
         self._cache = cache
         self._prepared = prepared
         self._info = model.info
-        self._key = ""
+        self.key = ""
 
     async def resume(self, progress: Progress) -> Progress:
         """Where an earlier run came to, if it came further than this one."""
@@ -109,8 +109,8 @@ class _Finished:
             self._cache.put(await self._make_key(), progress)
 
     async def _make_key(self) -> str:
-        self._key = self._key or await asyncio.to_thread(run_key, self._prepared, self._info)
-        return self._key
+        self.key = self.key or await asyncio.to_thread(run_key, self._prepared, self._info)
+        return self.key
 
 
 @dataclass(frozen=True, slots=True)

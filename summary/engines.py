@@ -69,9 +69,16 @@ class Prepared:
     task: Any = None
 
 
+def _nothing() -> None:
+    """What is to be done by default."""
+
+
 @dataclass(frozen=True, slots=True)
 class Summarized:
-    """A summary, the units of `plan.span` to retain (indexes), and what it cost."""
+    """A summary, the units of `plan.span` to retain (indexes), and what it cost.
+
+    `on_stored` is called once the summary stands in the history.
+    """
 
     summary: str
     retained: frozenset[int]
@@ -80,6 +87,7 @@ class Summarized:
     cached_tokens: int | None
     output_tokens: int | None
     warnings: tuple[tuple[str, Mapping[str, object]], ...] = ()
+    on_stored: Callable[[], None] = _nothing
 
 
 class Engine(Protocol):

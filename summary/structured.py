@@ -68,6 +68,8 @@ class StructuredEngine:
             cached_tokens=result.cached_tokens,
             output_tokens=result.output_tokens,
             warnings=result.warnings,
+            # Who takes it back wants another summary, not the chunks of this one.
+            on_stored=lambda: self._cache.forget(result.run_key),
         )
 
     def limit_retained(

@@ -97,7 +97,8 @@ class SummaryResult:
 
     `summary` includes the closing line of identifiers; `retained` are indexes into the task's
     units, those kept by rule included. Token counts are sums over `requests`, None where the
-    provider never reported one. `warnings` are sentence keys with their values.
+    provider never reported one. `warnings` are sentence keys with their values. `run_key` is
+    what finished chunks of it are kept under, empty if none are.
     """
 
     summary: str
@@ -107,6 +108,7 @@ class SummaryResult:
     cached_tokens: int | None
     output_tokens: int | None
     warnings: tuple[Warning_, ...]
+    run_key: str = ""
 
 
 def prepare(task: SummaryTask) -> PreparedTask:
