@@ -42,7 +42,6 @@ from astrbot_plugin_compact.summary.undo import undo
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.archives import change
 from tests.contract.fake_host import FakeHost
 from tests.unit.histories import (
     ESTIMATE,
@@ -534,11 +533,15 @@ TALK = [*talk(4), checkpoint("a")]
 HEAD_PAIR = [user(HEAD), assistant(ACKNOWLEDGEMENT)]
 
 
-async def left_unfinished(world: World, tmp_path: Path, stage: Stage = Stage.ARCHIVED) -> int:
-    """A record as a crash leaves it; the row is as it was before."""
-    await world.commit(world.draft())
-    world.host.write(world.cid, HISTORY)
-    change(tmp_path / "archive.db", f"UPDATE compaction SET stage = '{stage}'")
+async def left_unfinished(world: World) -> int:
+    """A record as a crash before the swap leaves it; the row is as it was."""
+
+    def break_down() -> None:
+        world.points.arm("before read (2)", boom)
+        boom()
+
+    world.points.arm("before swap", break_down)
+    assert isinstance(await world.outcome(world.commit(world.draft())), RuntimeError)
     (record,) = await world.archive.unsettled()
     return record.id
 
@@ -575,12 +578,11 @@ EDITED = [system("persona"), user("edited"), *HISTORY[2:]]
     ids=range(9),
 )
 async def test_a_compaction_left_unfinished_is_settled_by_looking(
-    world: World, tmp_path: Path, row: list[dict[str, Any]] | None, stage: Stage
+    world: World, row: list[dict[str, Any]] | None, stage: Stage
 ) -> None:
-    record_id = await left_unfinished(world, tmp_path)
+    record_id = await left_unfinished(world)
     world.host.write(world.cid, row)
     assert await settled_stage(world, record_id) is stage
-    await world.archive.tended()
     assert bool(await world.archive.messages(record_id)) == (stage is Stage.DONE)
 
 
@@ -596,45 +598,38 @@ async def test_a_compaction_left_unfinished_is_settled_by_looking(
     ids=range(5),
 )
 async def test_an_undo_left_unfinished_is_settled_by_looking(
-    world: World, tmp_path: Path, row: list[dict[str, Any]], stage: Stage
+    world: World, row: list[dict[str, Any]], stage: Stage
 ) -> None:
-    record_id = await left_unfinished(world, tmp_path, Stage.UNDOING)
+    record_id = (await world.commit(world.draft())).id
+    await world.archive.settle(record_id, Stage.UNDOING)
     world.host.write(world.cid, row)
     assert await settled_stage(world, record_id) is stage
     assert await world.archive.messages(record_id)
 
 
-async def test_the_record_of_a_deleted_conversation_is_void(world: World, tmp_path: Path) -> None:
-    record_id = await left_unfinished(world, tmp_path)
+async def test_the_record_of_a_deleted_conversation_is_void(world: World) -> None:
+    record_id = await left_unfinished(world)
     world.host.delete(world.cid)
     assert await settled_stage(world, record_id) is Stage.VOID
 
 
-async def test_a_summary_like_the_one_before_does_not_hide_what_happened(
-    world: World, tmp_path: Path
-) -> None:
+async def test_a_summary_like_the_one_before_does_not_hide_what_happened(world: World) -> None:
     await world.commit(world.draft())
-    before = [*world.host.history(world.cid), *talk(3)]
-    world.host.write(world.cid, before)
-    done = await world.commit(world.draft())
-    change(
-        tmp_path / "archive.db",
-        f"UPDATE compaction SET stage = 'archived' WHERE id = {done.id}",
-    )
-    world.host.write(world.cid, before)
-    assert await settled_stage(world, done.id) is Stage.VOID
+    world.host.write(world.cid, [*world.host.history(world.cid), *talk(3)])
+    world.points.passed.clear()
+    assert await settled_stage(world, await left_unfinished(world)) is Stage.VOID
 
 
-async def test_an_unreadable_row_settles_nothing(world: World, tmp_path: Path) -> None:
-    record_id = await left_unfinished(world, tmp_path)
+async def test_an_unreadable_row_settles_nothing(world: World) -> None:
+    record_id = await left_unfinished(world)
     world.host.write(world.cid, "[{")
     assert await settle_unfinished(world.host, world.archive) == 0
     world.host.write(world.cid, HISTORY)
     assert await settled_stage(world, record_id) is Stage.VOID
 
 
-async def test_another_conversations_records_are_left_alone(world: World, tmp_path: Path) -> None:
-    await left_unfinished(world, tmp_path)
+async def test_another_conversations_records_are_left_alone(world: World) -> None:
+    await left_unfinished(world)
     assert await settle_unfinished(world.host, world.archive, "another") == 0
     assert len(await world.archive.unsettled()) == 1
 
