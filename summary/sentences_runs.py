@@ -6,8 +6,8 @@ RUNS: dict[str, tuple[str, str]] = {
     # A run.
     "start": ("⏳ 正在压缩…", "⏳ Compacting…"),
     "start.requests": (
-        "⏳ 正在压缩…（{requests} 次请求）",
-        "⏳ Compacting… ({requests:request})",
+        "⏳ 正在压缩…（预计 {requests} 次请求）",
+        "⏳ Compacting… (about {requests:request})",
     ),
     "waiting": ("正在等待当前回复结束…", "Waiting for the running reply to end…"),
     "done": (
@@ -301,8 +301,8 @@ RUNS: dict[str, tuple[str, str]] = {
     ),
     "preview.tokens_now": ("现在约 {before} tokens", "about {before} tokens now"),
     "preview.budget": (
-        "摘要预算 {budget} tokens，其中挑选保留原文至多 {retain} · {requests} 次请求",
-        "summary budget {budget} tokens, up to {retain} of it verbatim · {requests:request}",
+        "摘要预算 {budget} tokens，其中挑选保留原文至多 {retain} · 预计 {requests} 次请求",
+        "summary budget {budget} tokens, up to {retain} of it verbatim · about {requests:request}",
     ),
     "preview.focus": ("聚焦: {focus}", "focus: {focus}"),
 }

@@ -77,7 +77,7 @@ def test_a_history_of_six_windows_takes_bounded_calls_and_is_seen_whole(
     seen = "\n".join(map(transcript, requests))
     assert [m for m in history if m["content"] not in seen] == []
     assert f"{len(requests)} 次请求" in turn.texts[-1]
-    assert re.search(r"⏳ 正在压缩…（\d+ 次请求）", turn.texts[0])
+    assert re.search(r"⏳ 正在压缩…（预计 \d+ 次请求）", turn.texts[0])
     bot.model.window_tokens = None
     assert_strict_model_knows(chat, *marks(1, 60))
 
@@ -85,12 +85,12 @@ def test_a_history_of_six_windows_takes_bounded_calls_and_is_seen_whole(
 def test_a_window_that_holds_it_is_asked_once(bot: Bot, chat: WebChat) -> None:
     """Earlier turns have told what its text costs; without them it is taken to be dear."""
     cid = chat.seed(talk(1, 60, fillers=20))
-    assert "2 次请求" in chat.send("/compact preview").text
+    assert "预计 2 次请求" in chat.send("/compact preview").text
 
     chat.send("说到哪儿了？")
     wait_noted(bot, cid, 1)
 
-    assert "1 次请求" in chat.send("/compact preview").text
+    assert "预计 1 次请求" in chat.send("/compact preview").text
     assert DONE in chat.send("/compact").text
     assert len(bot.model.summaries) == 1
 
@@ -222,7 +222,9 @@ def answer_with(template: str) -> Callable[[Request], Reply]:
 @pytest.mark.parametrize(
     "template",
     [
-        pytest.param(text, id=name, marks=[] if name == "at the end" else pytest.mark.hosts("newest"))
+        pytest.param(
+            text, id=name, marks=[] if name == "at the end" else pytest.mark.hosts("newest")
+        )
         for name, text in PICKING.items()
     ],
 )
@@ -244,3 +246,189 @@ def test_picked_messages_come_back_key_for_key_however_the_model_names_them(
     assert WARNING not in reply
     bot.model.strict = True
     assert chat.send("know? SUMMARY-1").text == "known: SUMMARY-1; unknown: -"
+
+
+NO_PICKS = {
+    "no heading": (BODY, "did not say which messages to keep"),
+    "words only": ("【保留原文】最重要的那几条\n" + BODY, "cannot be read"),
+}
+
+
+@pytest.mark.hosts("newest")
+@pytest.mark.parametrize(("answer", "words"), NO_PICKS.values(), ids=NO_PICKS)
+def test_an_answer_that_names_no_messages_is_one_line_in_the_log(
+    bot: Bot, chat: WebChat, answer: str, words: str
+) -> None:
+    chat.seed(talk(1, 6))
+    bot.model.on_summary(answer)
+
+    reply = chat.send("/compact keep 0").texts[-1]
+
+    assert "保留原文 0 条" in reply
+    assert WARNING not in reply
+    assert len(lines_of(bot.log(), "WARN", chat.umo, words)) == 1
+    assert "最重要" not in str(chat.row().messages[0]["content"])
+
+
+PROSE = (
+    "这段对话讲的是接口文档：登录、列表和导出三处的返回格式不一致，约定评审时一起改。SUMMARY-1 "
+    * 20
+)
+
+
+def test_prose_without_headings_is_taken_the_second_time_and_said(bot: Bot, chat: WebChat) -> None:
+    chat.seed(talk(1, 20))
+    bot.model.on_summary(PROSE, PROSE)
+
+    reply = chat.send("/compact keep 0").texts[-1]
+
+    assert DONE in reply
+    assert "⚠️ 模型 bed 没有按小节写" in reply
+    assert "2 次请求" in reply
+    first, second = bot.model.summaries
+    assert "上次的回复没有小节标题" in second.last
+    assert "上次的回复没有小节标题" not in first.last
+    assert len(lines_of(bot.log(), "WARN", chat.umo, "wrote no sections")) == 1
+    assert_strict_model_knows(chat, "SUMMARY-1")
+
+
+def test_a_cut_reply_is_asked_for_once_more_and_shorter(bot: Bot, chat: WebChat) -> None:
+    """CASE 19."""
+    chat.seed(talk(1, 20))
+    bot.model.on_summary(cut("## 目标\nHALF-1"), BODY)
+
+    reply = chat.send("/compact keep 0").texts[-1]
+
+    assert DONE in reply
+    assert "HALF-1" not in text_of(chat.row().messages)
+    first, second = bot.model.summaries
+    asked = [int(re.findall(r"约 (\d+) tokens", r.system)[0]) for r in (first, second)]
+    assert asked[1] == asked[0] // 2
+    assert second.body["max_tokens"] > first.body["max_tokens"]
+
+
+# -- what is asked for ----------------------------------------------------------------------
+
+WORK = ["目标", "做过的决定", "改过的文件", "未完成的事"]
+WORK_ENGLISH = ["Goal", "Decisions", "Changed files", "Unfinished"]
+CHAT = ["最近在聊什么", "谁有问题没回应", "关键原话要点"]
+CHAT_ENGLISH = ["Recent topics", "Unanswered", "Key words"]
+ENGLISH_TALK = [
+    message
+    for number in range(1, 9)
+    for message in (
+        user(f"Matter {number} is FACT-{number}. " + "The formats differ in three places. " * 6),
+        assistant("Noted for the review. " + "We shall settle it there. " * 6),
+    )
+]
+
+
+def headings(request: Request) -> list[str]:
+    return re.findall(r"(?m)^## (.+)$", request.system)
+
+
+@pytest.mark.hosts("newest")
+def test_the_owners_web_chat_gets_the_work_template_in_its_language(bot: Bot) -> None:
+    asked = {}
+    for name, history, options in (
+        ("zh", talk(1, 6), ""),
+        ("en", ENGLISH_TALK, ""),
+        ("zh, wanted in English", talk(1, 6), " language en"),
+        ("chat", talk(1, 6), " template chat"),
+    ):
+        chat = WebChat(bot)
+        chat.seed(history)
+        chat.send(f"/compact keep 0{options}")
+        asked[name] = headings(bot.model.summaries[-1])
+        assert str(chat.row().messages[0]["content"]).startswith(HEAD)
+    assert asked == {
+        "zh": WORK,
+        "en": WORK_ENGLISH,
+        "zh, wanted in English": WORK_ENGLISH,
+        "chat": CHAT,
+    }
+
+
+def todo_call(*entries: tuple[str, str]) -> list[Message]:
+    """A call that writes the task list, and its result."""
+    todos = [{"content": title, "status": status} for title, status in entries]
+    written = calls("todo1")
+    function = {"name": "todo_write", "arguments": json.dumps({"todos": todos})}
+    written["tool_calls"] = [{"id": "todo1", "type": "function", "function": function}]
+    return [written, result("todo1", "ok")]
+
+
+TODOS = [("登录接口", "completed"), ("导出接口", "in_progress")]
+TODO_LINES = "当前任务列表状态\n- [completed] 登录接口\n- [in_progress] 导出接口"
+
+
+def test_the_task_list_is_the_last_block_of_every_work_request(bot: Bot, chat: WebChat) -> None:
+    old = [user("先列一下"), *todo_call(("旧的", "pending")), assistant("列好了")]
+    new = [user("更新一下"), *todo_call(*TODOS), assistant("更新了")]
+    chat.seed([*talk(1, 10), *json.loads(json.dumps(old).replace("todo1", "todo0")), *new,
+               *talk(11, 30)])  # fmt: skip
+
+    assert DONE in chat.send("/compact keep 0 provider small").text
+
+    assert len(bot.model.summaries) > 1
+    for request in bot.model.summaries:
+        after = request.last.split("</talk>")[1]
+        assert f"<todos>\n{TODO_LINES}\n</todos>" in after
+
+
+@pytest.mark.hosts("newest")
+def test_the_chat_template_has_no_task_list(bot: Bot, chat: WebChat) -> None:
+    chat.seed([user("先列一下"), *todo_call(*TODOS), assistant("列好了"), *talk(1, 6)])
+
+    assert DONE in chat.send("/compact keep 0 template chat").text
+
+    assert "当前任务列表状态" not in bot.model.summaries[0].last.split("</talk>")[1]
+
+
+# -- previews -------------------------------------------------------------------------------
+
+
+def numbers(text: str) -> list[int]:
+    return [int(digits.replace(",", "")) for digits in re.findall(r"\d[\d,]*(?!\.)", text)]
+
+
+def test_a_preview_says_what_stays_and_why_and_the_run_agrees(bot: Bot, chat: WebChat) -> None:
+    chat.seed([{"role": "system", "content": "守则"}, *talk(1, 12)])
+    assert DONE in chat.send("/compact keep 0.15").text
+    before = without_checkpoints(chat.row().messages)
+    chat.bot.write_row(chat.umo, [*chat.row().messages, *talk(20, 31)])
+    options = "keep 0.15 budget 0.3 provider small"
+
+    preview = chat.send(f"/compact preview {options}").text.splitlines()
+
+    total = len(before) + 24
+    _, messages, kept, earlier, tokens, template, budget, provider = preview
+    archived_count, kept_count = numbers(messages)[1:]
+    assert numbers(messages)[0] == total
+    assert re.fullmatch(
+        r"保留的是: 开头的系统消息 1 条 · 最近 (\d+) 条，约 ([\d,]+) tokens（keep_recent_ratio 0.15）",
+        kept,
+    )
+    assert numbers(kept)[1] + 1 == kept_count
+    assert earlier == "开头的旧摘要并入新摘要"
+    # The head pair is replaced, neither archived as messages nor kept.
+    assert archived_count + kept_count + 2 == total
+    assert template == "工作模板"
+    assert "small" in provider
+    tokens_before, tokens_after = numbers(tokens)[:2]
+    summary_budget, retain_cap, requests = numbers(budget)
+
+    asked_before = len(bot.model.summaries)
+    record = archived(bot, chat.row().cid)
+    reply = chat.send(f"/compact {options}").texts[-1].splitlines()
+
+    done = numbers(reply[1])
+    assert (done[0], done[4]) == (tokens_before, len(bot.model.summaries) - asked_before)
+    # What text costs is known after the first request: there may be fewer than was thought.
+    assert 1 < done[4] <= requests
+    assert done[1] <= tokens_after < tokens_before
+    assert len(archived(bot, chat.row().cid)) - len(record) == archived_count
+    assert len(without_checkpoints(chat.row().messages)) == kept_count + 2
+    request = bot.model.summaries[-1]
+    assert f"约 {summary_budget} tokens" in request.system
+    assert f"合计至多 {retain_cap} tokens" in request.system

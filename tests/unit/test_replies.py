@@ -53,8 +53,8 @@ def changed(**fields: object) -> DoneFacts:
 
 def test_the_start_tells_the_requests_if_there_is_more_than_one() -> None:
     assert start_reply("zh", 1) == "⏳ 正在压缩…"
-    assert start_reply("zh", 3) == "⏳ 正在压缩…（3 次请求）"
-    assert start_reply("en", 3) == "⏳ Compacting… (3 requests)"
+    assert start_reply("zh", 3) == "⏳ 正在压缩…（预计 3 次请求）"
+    assert start_reply("en", 3) == "⏳ Compacting… (about 3 requests)"
 
 
 def test_the_done_block() -> None:
@@ -182,7 +182,7 @@ def test_a_preview_shows_the_plan() -> None:
         "另有 AstrBot 已截掉的 4 条会写进摘要\n"
         "约 12,345 → 2,000 tokens（估算）\n"
         "聊天模板\n"
-        "摘要预算 5,461 tokens，其中挑选保留原文至多 546 · 2 次请求\n"
+        "摘要预算 5,461 tokens，其中挑选保留原文至多 546 · 预计 2 次请求\n"
         "摘要模型: m（AstrBot 的压缩配置）\n"
         "聚焦: 鉴权 重构"
     )
