@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from .history import tool_calls
 from .hygiene import neutral, valid_text, without_data_uris
@@ -76,12 +76,13 @@ def closing_line(
     left = room_tokens - count_text("\n\n" + line) - 1
     if left <= 0:
         return ""
-    present = [summary, *map(_whole_text, kept)]
+    kept_texts = (text for unit in kept for text in _whole_texts(unit))
+    present = set(_newest_found(kept_texts))
     chosen: list[str] = []
     for identifier in _newest_first(units, earlier):
         # Each figure is rounded up: the estimate of the whole is never above their sum.
         price = count_text(identifier + _BETWEEN) + 1
-        if price > left or any(identifier in text for text in present):
+        if price > left or identifier in present or identifier in summary:
             continue
         left -= price
         chosen.append(identifier)
@@ -102,6 +103,12 @@ def split_closing_line(summary: str) -> tuple[str, tuple[str, ...]]:
 
 def find_identifiers(text: str) -> Iterator[str]:
     """The identifiers in a text, URLs first, repeated ones too."""
+    yield from _find_urls(text)
+    for word in text.split():
+        yield from _find_in_word(word)
+
+
+def _find_urls(text: str) -> Iterator[str]:
     if "://" in text:
         for url in _URL.findall(_JOINED.sub(" ", text)):
             address = url.rstrip(".,;:!?*_")
@@ -109,17 +116,19 @@ def find_identifiers(text: str) -> Iterator[str]:
                 address = address[:-1]
             if len(address) <= _LONGEST_CHARS:
                 yield address
-    for word in text.split():
-        # Plain words are most of any prose.
-        if len(word) < _SHORTEST_CHARS or word.isalpha():
+
+
+def _find_in_word(word: str) -> Iterator[str]:
+    # Plain words are most of any prose.
+    if len(word) < _SHORTEST_CHARS or word.isalpha():
+        return
+    for run in _RUN.findall(word):
+        if _TELLING.search(run) is None or "://" in run:
             continue
-        for run in _RUN.findall(word):
-            if _TELLING.search(run) is None or "://" in run:
-                continue
-            for piece in _SPLIT.split(run):
-                identifier = piece.lstrip("!?*#&^-").rstrip(".!?*#&^-_~")
-                if len(identifier) <= _LONGEST_CHARS and _is_identifier(identifier):
-                    yield identifier
+        for piece in _SPLIT.split(run):
+            identifier = piece.lstrip("!?*#&^-").rstrip(".!?*#&^-_~")
+            if len(identifier) <= _LONGEST_CHARS and _is_identifier(identifier):
+                yield identifier
 
 
 def _is_identifier(text: str) -> bool:
@@ -127,18 +136,34 @@ def _is_identifier(text: str) -> bool:
 
 
 def _newest_first(units: Sequence[Unit], earlier: Iterable[str]) -> Iterator[str]:
+    """Those of users and calls, then those of an earlier line, each once."""
+    texts = (text for unit in reversed(units) for text in _sources(unit))
     seen: set[str] = set()
+    for identifier in _newest_found(texts):
+        seen.add(identifier)
+        yield identifier
+    yield from (identifier for identifier in dict.fromkeys(earlier) if identifier not in seen)
+
+
+def _newest_found(newest_first: Iterable[str]) -> Iterator[str]:
+    """The identifiers of texts, the last of each text first, each once.
+
+    A talk says the same words again and again; each is looked into but once.
+    """
+    seen: set[str] = set()
+    words: set[str] = set()
     scanned = 0
-    for unit in reversed(units):
-        for text in _sources(unit):
-            scanned += len(text)
-            for identifier in reversed(list(find_identifiers(text))):
-                if identifier not in seen:
-                    seen.add(identifier)
-                    yield identifier
+    for text in newest_first:
+        new = [word for word in dict.fromkeys(reversed(text.split())) if word not in words]
+        words.update(new)
+        found = [found for word in new for found in reversed(list(_find_in_word(word)))]
+        for identifier in (*found, *reversed(list(_find_urls(text)))):
+            if identifier not in seen:
+                seen.add(identifier)
+                yield identifier
+        scanned += len(text)
         if scanned > _MOST_SCANNED_CHARS or len(seen) > _MOST_CANDIDATES:
             break
-    yield from (identifier for identifier in dict.fromkeys(earlier) if identifier not in seen)
 
 
 def _sources(unit: Unit) -> Iterator[str]:
@@ -149,7 +174,7 @@ def _sources(unit: Unit) -> Iterator[str]:
             if not is_wake_up(text):
                 yield _readable(text)
         for call in reversed(tool_calls(item.data)):
-            yield _readable(" ".join(_strings(_decoded(arguments_text(call)), _DEEPEST)))
+            yield _readable(_arguments_strings(call))
 
 
 def _readable(text: str) -> str:
@@ -172,8 +197,12 @@ def _strings(value: object, depth: int) -> Iterator[str]:
             yield from _strings(inner, depth - 1)
 
 
-def _whole_text(unit: Unit) -> str:
-    return "\n".join(
-        visible_text(item.data) + "\n" + "\n".join(map(arguments_text, tool_calls(item.data)))
-        for item in unit.items
-    )
+def _whole_texts(unit: Unit) -> Iterator[str]:
+    for item in unit.items:
+        yield visible_text(item.data)
+        yield from map(_arguments_strings, tool_calls(item.data))
+
+
+def _arguments_strings(call: Mapping[str, object]) -> str:
+    """All strings and numbers in a call's arguments."""
+    return " ".join(_strings(_decoded(arguments_text(call)), _DEEPEST))

@@ -53,6 +53,17 @@ with warnings.catch_warnings():
 
     from tests.contract.core import Core, running_core
 
+COLUMNS = (
+    "rounds",
+    "history",
+    "ours / JSON round trip",
+    "ours / AstrBot's compressor",
+    "search index, afterwards / JSON round trip",
+    "tokens sent, ours",
+    "AstrBot's",
+    "model calls",
+    "longest stall",
+)
 ROUNDS = (100, 1_000, 5_000)
 REPEATS = 5
 WINDOW_TOKENS = 10_000_000
@@ -128,15 +139,15 @@ class BenchHost(AstrBotHost):
         super().__init__(core.context)
         self._instant = model
 
-    async def choose(self, umo: str, run_id: str, config_id: str) -> ProviderChoice:
+    async def choose(self, *_: str) -> ProviderChoice:
         """The instant model."""
         return ProviderChoice(self._instant, "session")
 
-    def model(self, umo: str, provider: Any) -> Any:
+    def model(self, _umo: str, provider: Any) -> Any:
         """The instant model."""
         return provider
 
-    async def chat_model(self, umo: str, provider_id: str = "") -> ModelInfo | None:
+    async def chat_model(self, *_: str) -> ModelInfo | None:
         """The instant model."""
         return self._instant.info
 
@@ -261,14 +272,22 @@ async def main() -> None:
                   f"Python {platform.python_version()}; ratios of CPU time, "
                   f"medians of {REPEATS}")  # fmt: skip
             print()
-            print("| rounds | history | ours / JSON round trip | ours / AstrBot's compressor "
-                  "| search index, afterwards / JSON round trip | tokens sent, ours | AstrBot's | model calls | longest stall |")  # fmt: skip
-            print("|---|---|---|---|---|---|---|---|---|")
+            print("| " + " | ".join(COLUMNS) + " |")
+            print("|---" * len(COLUMNS) + "|")
             for rounds in ROUNDS:
                 row = await measure(core, service, model, rounds)
-                print(f"| {row.rounds:,} | {row.megabytes:.2f} MB | {row.of_round_trip:.2f} "
-                      f"| {row.of_host:.2f} | {row.afterwards:.2f} | {row.tokens_ours:,} | {row.tokens_host:,} "
-                      f"| {row.calls} | {row.stall_ms:.0f} ms |", flush=True)  # fmt: skip
+                cells = (
+                    f"{row.rounds:,}",
+                    f"{row.megabytes:.2f} MB",
+                    f"{row.of_round_trip:.2f}",
+                    f"{row.of_host:.2f}",
+                    f"{row.afterwards:.2f}",
+                    f"{row.tokens_ours:,}",
+                    f"{row.tokens_host:,}",
+                    f"{row.calls}",
+                    f"{row.stall_ms:.0f} ms",
+                )
+                print("| " + " | ".join(cells) + " |", flush=True)
             await service.stop()
 
 
