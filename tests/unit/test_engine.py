@@ -229,8 +229,10 @@ async def test_usage_never_reported_is_unknown() -> None:
 async def test_a_context_error_falls_back_to_the_dearest_cost_once() -> None:
     task = make_task([user("x" * 60_000)], window_tokens=64_000)
     assert prepare(task).requests == 1
-    # 60,000 letters at two tokens are 120,000; a request holds some 46,000.
-    with ScriptedModel(TOO_LONG, *[WORK_SUMMARY] * 3) as model:
+    # 60,000 letters at two tokens are 120,000; a request holds some 46,000. What the model then
+    # reports of its usage no longer counts: its tokens were not the reason.
+    cheap = ModelReply(WORK_SUMMARY, input_tokens=100)
+    with ScriptedModel(TOO_LONG, cheap, cheap, cheap) as model:
         found = await summarize(task, model, Steps())
     assert found.requests == 4
     assert found.warnings == (("warning.context_fallback", {"provider": "tiny"}),)
@@ -280,7 +282,12 @@ async def test_a_cut_reply_is_retried_once_smaller_and_with_the_limit_at_its_hig
 
 
 async def test_the_retry_stays_within_the_window() -> None:
-    task = make_task(LONG_TALK, window_tokens=4_400, earlier="## 目标\n" + "旧" * 1_000)
+    task = make_task(
+        [*LONG_TALK, *LONG_TALK, *LONG_TALK],
+        window_tokens=12_000,
+        line_tokens=4_000,
+        earlier="## 目标\n" + "旧" * 4_000,
+    )
     calls = 0
 
     def answer(request: ModelRequest) -> ModelReply:
@@ -291,10 +298,14 @@ async def test_the_retry_stays_within_the_window() -> None:
     model = EchoModel(answer)
     await summarize(task, model, Steps())
     budget = prepare(task).budget
-    for request in model.requests:
-        real = ESTIMATE.text(request.system + request.user)
-        assert budget.request_tokens <= request.max_tokens <= budget.physical_tokens
-        assert real + request.max_tokens <= 4_400
+    assert budget.request_tokens < budget.physical_tokens
+    for request in model.requests[1::2]:
+        cost = -(-UNMEASURED.of(request.system + request.user) // MILLI)
+        assert request.max_tokens == max(
+            budget.request_tokens, min(budget.physical_tokens, 12_000 - cost)
+        )
+    limits = {request.max_tokens for request in model.requests[1::2]}
+    assert limits == {budget.request_tokens, budget.physical_tokens}
 
 
 @pytest.mark.parametrize(
@@ -466,6 +477,9 @@ async def test_the_line_of_identifiers_never_makes_the_result_too_large() -> Non
     assert ESTIMATE.text(found.summary) <= stated
     full = await run(task, summary("无", body + "写" * 80))
     assert "标识：" not in full.summary
+    by_rule = make_task([*messages, user("字" * 100)], kept_by_rule=frozenset({1}))
+    beside = await run(by_rule, summary("无", body + "写" * 50))
+    assert "标识：" not in beside.summary
 
 
 async def test_what_is_stored_is_valid_utf_8() -> None:
