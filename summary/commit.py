@@ -247,6 +247,7 @@ def _prepare(
     if row is None or row.umo != draft.row.umo:
         raise HistoryCleared
     plan, retained, covers = draft.plan, draft.retained, draft.facts.covers_trimmed
+    gone_tokens = 0
     if row.text != draft.row.text:
         now = draft.read(parse_history(row.text))
         if trimmed is None:
@@ -254,6 +255,7 @@ def _prepare(
         else:
             rebased = rebase_trimmed(plan, retained, now, trimmed, host)
             plan, retained, covers = rebased.plan, rebased.retained, (*covers, *rebased.covers)
+            gone_tokens = rebased.gone_tokens
     retained = draft.limit_retained(plan, retained)
     items = sorted(
         (item for index in retained for item in plan.span[index].items),

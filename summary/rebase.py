@@ -22,11 +22,15 @@ from .units import Item, Unit, group_units
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rebased:
-    """A plan on the history as it is now, what it retains, and the batches it covers."""
+    """A plan on the history as it is now, what it retains, and the batches it covers.
+
+    `gone_tokens` are those of the span's messages that the host has dropped meanwhile.
+    """
 
     plan: CompactionPlan
     retained: frozenset[int]
     covers: tuple[int, ...]
+    gone_tokens: int
 
 
 def rebase(plan: CompactionPlan, now: Layout, host: Host) -> CompactionPlan:
@@ -218,4 +222,5 @@ def _moved(
         ),
         frozenset(indexes[index] for index in retained if index in indexes),
         covers,
+        max(plan.span_tokens - sum(unit.tokens for unit in span), 0),
     )

@@ -49,7 +49,7 @@ class CarryingModel:
     @property
     def info(self) -> ModelInfo:
         """See `Model`."""
-        return ModelInfo("carrying", "carrying-model", WINDOW_TOKENS, 4_096)
+        return ModelInfo("carrying", "carrying-model", 128_000, 4_096)
 
     async def ask(self, request: ModelRequest) -> ModelReply:
         """See `Model`."""
@@ -69,6 +69,19 @@ class CarryingModel:
         lines = [*(f"{each} none" for each in picks), heading, marks]
         text = "\n".join([*lines, *(f"{each}\n无" for each in others)])
         return ModelReply(text, input_tokens=10, output_tokens=10)
+
+
+class ChatModel:
+    """The chat's own model: a window of 8,000 tokens, and never asked for a summary."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """See `Model`."""
+        return ModelInfo("chat", "chat-model", WINDOW_TOKENS, 4_096)
+
+    async def ask(self, request: ModelRequest) -> ModelReply:
+        """See `Model`."""
+        raise AssertionError(f"the chat's model was asked: {request.user[:80]}")
 
 
 class FakeBot:
@@ -194,9 +207,11 @@ async def new_bot(
 ) -> AsyncIterator[FakeBot]:
     """A bot whose plugin has these settings."""
     host = host or FakeHost()
-    host.session_model = model
+    host.session_model = ChatModel()
+    host.models = {"carrying": model}
     log = logging.getLogger("tests.fake_bot")
-    service = Service(host, Config(config), folder / "archive.db", log)
+    settings = {"compress_provider_id": "carrying", **config}
+    service = Service(host, Config(settings), folder / "archive.db", log)
     await service.start()
     bot = FakeBot(host, service)
     try:

@@ -71,7 +71,7 @@ def test_a_clearing_after_the_swap_leaves_nothing_either(bot: Bot, chat: WebChat
     chat.send("/reset")
 
     for number in range(2):
-        assert chat.send(f"know? FACT-{number + 1} SUMMARY-1").text.startswith("known: -")
+        assert chat.send(f"know? FACT-{number + 1}").text.startswith("known: -")
         assert "SUMMARY-1" not in bot.model.chats[-1].system
 
 

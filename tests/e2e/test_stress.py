@@ -20,7 +20,7 @@ from tests.e2e.lines import SMALL, wait_idle
 SAID = re.compile(r"第 (\d+) 句")
 
 
-@pytest.mark.parametrize("first", range(0, 60, 20))
+@pytest.mark.parametrize("first", range(0, 40, 20))
 async def test_interleavings_on_the_host_in_memory_hold(tmp_path: Path, first: int) -> None:
     """Seeds as given: a failure names its own and what happened."""
     for seed in range(first, first + 20):
@@ -84,7 +84,7 @@ def standing(bot: Bot, chat: WebChat) -> list[int]:
 
 
 @pytest.mark.hosts("newest")
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_interleavings_on_a_real_host_hold(start_bot: StartBot, seed: int) -> None:
     bot = start_bot(
         providers=[Provider(SMALL, 8_000)],
@@ -92,7 +92,7 @@ def test_interleavings_on_a_real_host_hold(start_bot: StartBot, seed: int) -> No
         plugin_config={"compress_tokens": 1_500, "min_messages": 2},
     )
     chat = WebChat(bot)
-    fire = Fire(chat, random.Random(seed))  # noqa: S311 (a schedule, no secret)
+    fire = Fire(chat, random.Random(seed))
 
     fire.play(30)
 

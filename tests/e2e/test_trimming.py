@@ -217,7 +217,7 @@ def test_a_user_who_answers_during_a_run_does_not_wait_for_the_host_s_compressio
 def test_an_old_history_put_back_is_healed_without_a_model_call(bot: Bot, chat: WebChat) -> None:
     """A writer that read before the compaction writes after it."""
     chat.seed(talk(1, 5))
-    late = chat.start("/late_write 2")
+    late = chat.start("/late_write 4")
     late.wait_said("read")
     chat.send("/compact keep 0")
     assert is_compacted(chat.row().messages)

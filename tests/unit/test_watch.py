@@ -71,8 +71,9 @@ async def slow(tmp_path: Path, gate: Gate) -> AsyncIterator[FakeBot]:
 
 
 def model(bot: FakeBot) -> CarryingModel:
-    assert isinstance(bot.host.session_model, CarryingModel)
-    return bot.host.session_model
+    carrying = bot.host.models["carrying"]
+    assert isinstance(carrying, CarryingModel)
+    return carrying
 
 
 def seed(bot: FakeBot, messages: Sequence[dict[str, Any]], usage: int = 0) -> str:
