@@ -17,7 +17,7 @@ from typing import Any
 from .archive import Archive
 from .commit import Committed, Draft, RunFacts, commit
 from .engines import Engine, Job, Prepared
-from .errors import Busy, CompactError, HistoryCleared, NoConversation, Voided
+from .errors import ArchiveFailed, Busy, CompactError, HistoryCleared, NoConversation, Voided
 from .heads import KnownHead, candidate_hash
 from .history import Stored, parse_history
 from .holds import Holds
@@ -180,11 +180,18 @@ class Compactions:
     async def layout(self, cid: str) -> tuple[Layout, Row]:
         """A conversation's history taken apart, and its row.
 
+        An archive that cannot be read knows no head: the history is told as it stands.
+
         Raises:
-            NoConversation, UnreadableHistory, ArchiveFailed
+            NoConversation, UnreadableHistory
         """
-        snapshot = await self._snapshot(cid)
-        return snapshot.layout, snapshot.row
+        row, stored = await self._read(cid)
+        try:
+            known = await self._known(stored)
+        except ArchiveFailed:
+            known = {}
+        count = self._host.count_tokens
+        return await asyncio.to_thread(read_layout, stored, count, known.get), row
 
     async def run(self, order: Order, listener: Listener | None = None) -> Outcome | Skip:
         """Compact. `listener` is told this run's progress, besides the subscribers.
@@ -308,10 +315,7 @@ class Compactions:
         )  # fmt: skip
 
     async def _snapshot(self, cid: str) -> Snapshot:
-        row = await self._host.read(cid)
-        if row is None:
-            raise NoConversation
-        stored = await asyncio.to_thread(parse_history, row.text)
+        row, stored = await self._read(cid)
         known = await self._known(stored)
         layout = await asyncio.to_thread(read_layout, stored, self._host.count_tokens, known.get)
         archive = await self._archive()
@@ -329,6 +333,12 @@ class Compactions:
             after_swap(latest) if latest else None,
             live.carried([message.data for message in stored]) if live else None,
         )
+
+    async def _read(self, cid: str) -> tuple[Row, tuple[Stored, ...]]:
+        row = await self._host.read(cid)
+        if row is None:
+            raise NoConversation
+        return row, await asyncio.to_thread(parse_history, row.text)
 
     async def _known(self, stored: Sequence[Stored]) -> dict[str, KnownHead]:
         talk = [m for m in stored if not m.is_checkpoint and m.role != "system"][:2]

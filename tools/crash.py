@@ -25,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("ASTRBOT_ROOT", tempfile.mkdtemp(prefix="astrbot-crash-"))
 
+import tests.conftest  # noqa: E402, F401 (makes the repository a package)
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from astrbot_plugin_compact.compressor import AstrBotHost
@@ -35,7 +37,6 @@ with warnings.catch_warnings():
     from astrbot_plugin_compact.summary.service import Service
     from astrbot_plugin_compact.summary.undo import undo
 
-    import tests.conftest  # noqa: F401 (makes the repository a package)
     from tests.contract.core import Core, running_core
 
 UMO = "webchat:FriendMessage:webchat!astrbot!crash"
