@@ -267,8 +267,10 @@ def _prepare(
     known = {head_hash: KnownHead(draft.summary, draft.facts.structured)}
     # What is said of the new history is what its next reader will find.
     after = read_layout(composed.messages, host.count_tokens, known.get)
-    if after.tokens >= plan.layout.tokens:
-        raise NotSmaller(before=plan.layout.tokens, after=after.tokens)
+    # What the host has dropped of the span meanwhile is summarised all the same.
+    before_tokens = plan.layout.tokens + gone_tokens
+    if after.tokens >= before_tokens:
+        raise NotSmaller(before=before_tokens, after=after.tokens)
     earlier = draft.plan.earlier
     record = NewCompaction(
         **asdict(replace(draft.facts, covers_trimmed=covers)),
