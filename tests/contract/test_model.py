@@ -354,10 +354,30 @@ class PluginProvider:
         self._reply = reply
 
     def __eq__(self, other: object) -> bool:
-        return False
+        return self is other
 
     async def text_chat(self, contexts: list[Any]) -> Any:
+        if isinstance(self._reply, Exception):
+            raise self._reply
         return self._reply or await asyncio.Event().wait()
+
+
+class ForgetfulProvider(PluginProvider):
+    """One that drops messages and asks again, as AstrBot's base class offers."""
+
+    async def text_chat(self, contexts: list[Any]) -> Any:
+        try:
+            raise self._reply
+        except RuntimeError:
+            await self.pop_record(contexts)
+        return LLMResponse("assistant", completion_text="a summary of nothing")
+
+    async def pop_record(self, contexts: list[Any]) -> None:
+        del contexts[:2]
+
+
+class ReadTimeout(Exception):  # so named by an HTTP client
+    pass
 
 
 class TestProviderOfAPlugin:
@@ -375,3 +395,13 @@ class TestProviderOfAPlugin:
     async def test_it_is_left_at_the_limit(self) -> None:
         with pytest.raises(SummaryTimeout):
             await self._model(None).ask(replace(REQUEST, timeout_seconds=0.05))
+
+    async def test_a_limit_of_its_own_is_a_limit_too(self) -> None:
+        with pytest.raises(SummaryTimeout):
+            await self._model(ReadTimeout()).ask(REQUEST)
+
+    async def test_a_summary_of_nothing_is_none(self) -> None:
+        provider = ForgetfulProvider(RuntimeError("over the window"))
+        model = AstrBotModel(provider, ModelInfo("p", "m", 8_000, None))
+        with pytest.raises(ContextTooLong, match="over the window"):
+            await model.ask(REQUEST)

@@ -145,6 +145,11 @@ def test_a_raw_reply_says_one_thing_of_its_end(raw: Any, fact: str) -> None:
     assert told == [fact]
 
 
+def test_the_text_of_several_parts_is_theirs_without_the_thoughts() -> None:
+    parts = [{"text": "hm", "thought": True}, {"text": "on"}, {"text": "e"}, {"text": None}]
+    assert read_raw({"candidates": [{"content": {"parts": parts}}]}).text == "one"
+
+
 def _response(text: str = "fine", usage: Any = None, **extra: Any) -> Any:
     fields = {"role": "assistant", "completion_text": text, "usage": usage, **extra}
     return SimpleNamespace(**fields)
