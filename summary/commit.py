@@ -17,6 +17,7 @@ from typing import Any
 
 from .archive import Archive
 from .archive_types import NewCompaction, SpanMessage, Stage, TrimmedBatch
+from .archiving import Noted
 from .compose import compose, new_checkpoint
 from .errors import (
     ArchiveFailed,
@@ -65,7 +66,8 @@ class Draft:
 
     `row` and `plan` are the snapshot it was made from, `retained` indexes into `plan.span`.
     `read` takes a history apart, `limit_retained` applies the count rule of 2.5 to the history
-    as it is now. `trims` tells of the host's trimming since the snapshot.
+    as it is now. `trims` tells of the host's trimming since the snapshot, `noted` who
+    said what.
     """
 
     row: Row
@@ -76,6 +78,7 @@ class Draft:
     read: Callable[[Sequence[Stored]], Layout]
     limit_retained: Callable[[CompactionPlan, frozenset[int]], frozenset[int]]
     trims: TrimsSince = field(default_factory=TrimsSince)
+    noted: Noted = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +289,7 @@ def _prepare(
         head_before_raw=raw_head(plan.layout),
         prefix_json=prefix_json(composed, after, host),
     )
-    span = span_messages(plan, {id(item) for item in items})
+    span = span_messages(plan, {id(item) for item in items}, draft.noted)
     return _Ready(row, dump_history(composed.messages), record, span, len(items))
 
 

@@ -297,14 +297,16 @@ class Compactions:
                 if current != order.cid:
                     raise HistoryCleared
 
+        archive = await self._archive()
+        noted = await archive.speakers(order.cid)
         draft = Draft(
-            snapshot.row, plan, result.summary, result.retained, facts, read, limit, trims
+            snapshot.row, plan, result.summary, result.retained, facts, read, limit, trims, noted
         )
         await self.holds.free(order.umo)
         committed = await commit(
             draft,
             self._host,
-            await self._archive(),
+            archive,
             stands=stands,
             on_wait=lambda: self._tell(run, "wait"),
         )

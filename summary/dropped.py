@@ -10,15 +10,21 @@ from collections import Counter
 from collections.abc import Sequence
 
 from .archive_types import SpanMessage
+from .archiving import Noted, to_archive
 from .heads import is_acknowledgement, is_gap_marker, may_be_head
-from .history import Message, Stored, message_text, parse_history
+from .history import Message, Stored, parse_history
 from .host import Host
 from .live import Live
 from .turns import Turn
 
 
 def dropped(
-    turn: Turn, gone: Sequence[object], row_text: str | None, live: Live | None, host: Host
+    turn: Turn,
+    gone: Sequence[object],
+    row_text: str | None,
+    live: Live | None,
+    noted: Noted,
+    host: Host,
 ) -> list[SpanMessage]:
     """The messages to archive of those that are gone.
 
@@ -27,6 +33,7 @@ def dropped(
         gone: the runner's messages that are in its list no more.
         row_text: the history as stored after the turn, None if it is known to be without them.
         live: the conversation's past.
+        noted: who said what in it.
         host: the chat host.
     """
     spare = _stored_besides(turn, row_text, host) if row_text is not None else Counter()
@@ -45,8 +52,7 @@ def dropped(
             if spare[key] > 0:
                 spare[key] -= 1
                 continue
-            text = "" if stored.is_checkpoint else message_text(stored.data)
-            spans.append(SpanMessage(stored.raw, stored.role, text))
+            spans.append(to_archive(stored, noted))
     return spans
 
 

@@ -13,8 +13,9 @@ from enum import Enum
 
 from .archive import Archive
 from .archive_types import ArchivedMessage, Compaction, SpanMessage, Stage
+from .archiving import to_archive
 from .commit import uninterrupted
-from .history import Stored, dump_history, message_text, parse_history, stored_as
+from .history import Stored, dump_history, parse_history, stored_as
 from .host import Host, Row
 from .records import prefix_messages, same_message
 from .units import bind_checkpoints
@@ -96,5 +97,5 @@ def _look(
         if present[key] > 0:
             present[key] -= 1
         else:
-            missing.append(SpanMessage(message.raw, message.role, message_text(message.data)))
+            missing.append(to_archive(message, {}))
     return _Found(Healed.UNDONE, missing=tuple(missing))

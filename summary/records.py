@@ -14,6 +14,7 @@ from itertools import dropwhile
 
 from .archive import Archive
 from .archive_types import ArchivedMessage, Compaction, SpanMessage, Stage
+from .archiving import Noted, to_archive
 from .compose import Composed
 from .errors import UnreadableHistory
 from .heads import text_hash
@@ -66,7 +67,7 @@ def raw_head(layout: Layout) -> tuple[str, ...]:
     return tuple(message.raw for item in layout.head.items for message in item.as_stored)
 
 
-def span_messages(plan: CompactionPlan, kept: set[int]) -> tuple[SpanMessage, ...]:
+def span_messages(plan: CompactionPlan, kept: set[int], noted: Noted) -> tuple[SpanMessage, ...]:
     """Everything between head and cut as stored: checkpoints and markers too, for undo."""
     markers = {id(marker) for marker in plan.layout.markers}
     head = {id(item) for item in plan.layout.head.items} if plan.layout.head else set()
@@ -74,9 +75,11 @@ def span_messages(plan: CompactionPlan, kept: set[int]) -> tuple[SpanMessage, ..
     for item in plan.layout.body:
         if item.position >= plan.cut or id(item) in head:
             continue
-        text = "" if id(item) in markers else message_text(item.data)
-        span.append(SpanMessage(item.message.raw, item.role, text, id(item) in kept, None, None))
-        span += [SpanMessage(c.raw, c.role, "", False, None, None) for c in item.checkpoints]
+        if id(item) in markers:
+            span.append(SpanMessage(item.message.raw, item.role, ""))
+        else:
+            span.append(to_archive(item.message, noted, kept=id(item) in kept))
+        span += [to_archive(checkpoint, noted) for checkpoint in item.checkpoints]
     return tuple(span)
 
 

@@ -149,9 +149,10 @@ class Watch:
         text = (row.text or "") if saved else None
         live = await self.lives.get(turn.cid)
         host = self._service.host
-        spans = await asyncio.to_thread(dropped, turn, gone, text, live, host)
+        archive = await self._service.archive()
+        noted = await archive.speakers(turn.cid)
+        spans = await asyncio.to_thread(dropped, turn, gone, text, live, noted, host)
         if spans and not self._is_cleared_since(turn):
-            archive = await self._service.archive()
             await archive.add_trimmed(turn.umo, turn.cid, spans)
             if self._is_cleared_since(turn):
                 await archive.mark_cleared(turn.cid)  # in this very moment

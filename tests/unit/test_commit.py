@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from astrbot_plugin_compact.summary import commit as commit_module
 from astrbot_plugin_compact.summary.archive import Archive
 from astrbot_plugin_compact.summary.archive_types import Compaction, Stage
 from astrbot_plugin_compact.summary.commit import Committed, Draft
@@ -378,6 +379,20 @@ async def test_the_commit_waits_for_a_turn_and_says_so(world: World) -> None:
 
 async def test_a_free_lock_is_not_worth_a_word(world: World) -> None:
     told: list[None] = []
+    await world.commit(world.draft(), on_wait=lambda: told.append(None))
+    assert told == []
+
+
+async def test_a_long_commit_is_no_wait(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_module, "_PATIENCE_SECONDS", 0.05)
+    told: list[None] = []
+
+    async def take_long() -> None:
+        later = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.1, later.set)
+        await later.wait()
+
+    world.points.arm("before begin", take_long)
     await world.commit(world.draft(), on_wait=lambda: told.append(None))
     assert told == []
 

@@ -35,7 +35,7 @@ from astrbot_plugin_compact.summary.errors import (
     UnreadableHistory,
     Voided,
 )
-from astrbot_plugin_compact.summary.history import parse_history
+from astrbot_plugin_compact.summary.history import content_hash, parse_history
 from astrbot_plugin_compact.summary.plan import PlanOptions, Skip, SkipReason
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,6 +43,7 @@ from hypothesis import strategies as st
 from tests.contract.fake_host import ScriptedModel
 from tests.unit.histories import (
     History,
+    assistant,
     checkpoint,
     histories_and_options,
     raws,
@@ -199,6 +200,32 @@ async def test_what_the_host_trimmed_is_covered_once(runs: Runs) -> None:
     record = await world.archive.by_id(outcome.committed.id)
     assert record is not None
     assert record.covers_trimmed == (batch,)
+
+
+REMINDER = "<system_reminder>User ID: 42, Nickname: Ann</system_reminder>"
+
+
+async def test_the_archive_knows_who_said_what_and_when(runs: Runs) -> None:
+    world = runs.world
+    parts = [{"type": "text", "text": text} for text in ("reminded", REMINDER)]
+    once, twice, both = user("said once"), user("said twice"), user("said by both")
+    for message, user_id, seconds in [
+        (once, "7", 1.0), (twice, "7", 2.0), (twice, "7", 3.0), (both, "7", 4.0), (both, "8", 5.0)
+    ]:  # fmt: skip
+        await world.archive.note_speaker(
+            world.cid, content_hash(message), user_id, f"nick{user_id}", seconds
+        )
+    world.host.write(world.cid, [user(parts), once, twice, both, assistant("answer"), *HISTORY])
+    outcome = await runs.run(SUMMARY)
+    assert isinstance(outcome, Outcome)
+    archived = await world.archive.messages(outcome.committed.id)
+    assert [(m.text, m.speaker, m.time_seconds) for m in archived[:5]] == [
+        ("reminded", "Ann(42)", None),
+        ("said once", "nick7(7)", 1.0),
+        ("said twice", "nick7(7)", None),
+        ("said by both", None, None),
+        ("answer", None, None),
+    ]
 
 
 async def test_a_head_of_another_conversation_is_known_here(runs: Runs) -> None:

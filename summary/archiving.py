@@ -1,0 +1,50 @@
+"""Messages as they go into the archive: as stored, what may be searched, who said it and when.
+
+Invariant: the raw text is the stored one; everything else is for looking and may be unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .archive_types import SpanMessage, Speaker
+from .history import Message, Stored, content_hash, message_text
+from .usertext import read_user_text
+
+# Who said the user messages of a hash, each time it was said (`Archive.speakers`).
+Noted = Mapping[str, Sequence[Speaker]]
+
+
+def to_archive(message: Stored, noted: Noted, *, kept: bool = False) -> SpanMessage:
+    """A message for the archive; `kept` is whether the history keeps it too."""
+    if message.is_checkpoint:
+        return SpanMessage(message.raw, message.role, "", kept)
+    if message.role != "user":
+        return SpanMessage(message.raw, message.role, message_text(message.data), kept)
+    speaker, time_seconds = _who_and_when(message.data, noted)
+    return SpanMessage(
+        message.raw, message.role, _searchable(message.data), kept, speaker, time_seconds
+    )
+
+
+def _searchable(message: Message) -> str:
+    """What was said in a user message, by the user or the group, without AstrBot's reminders."""
+    user = read_user_text(message)
+    talk = (f"{said.nickname}: {said.text}" if said.nickname else said.text for said in user.group)
+    return "\n".join([*talk, user.text])
+
+
+def _who_and_when(message: Message, noted: Noted) -> tuple[str | None, float | None]:
+    own = read_user_text(message).speaker
+    name = _label(own.nickname, own.id) if own else None
+    said = noted.get(content_hash(message), ()) if noted else ()
+    # Two people may have said the same words, and one person twice: then it is not known.
+    if len({each.user_id for each in said}) == 1:
+        name = name or _label(said[-1].nickname, said[-1].user_id)
+    return name, said[0].time_seconds if len(said) == 1 else None
+
+
+def _label(nickname: str, user_id: str) -> str | None:
+    if nickname and user_id:
+        return f"{nickname}({user_id})"
+    return nickname or user_id or None
