@@ -14,7 +14,7 @@ from .archiving import Noted, to_archive
 from .heads import is_acknowledgement, is_gap_marker, may_be_head
 from .history import Message, Stored, parse_history
 from .host import Host
-from .live import Live
+from .live import Live, message_hash
 from .turns import Turn
 
 
@@ -48,7 +48,7 @@ def dropped(
             after_head = may_be_head(stored.data)
             if _is_ours(stored.data, live) or (after_head and not turn.was_begun_with(message)):
                 continue  # what it covers is in the archive
-            key = host.canonical(stored.data)
+            key = message_hash(stored.data)
             if spare[key] > 0:
                 spare[key] -= 1
                 continue
@@ -58,9 +58,10 @@ def dropped(
 
 def _stored_besides(turn: Turn, row_text: str, host: Host) -> Counter[str]:
     """What the row holds besides the runner's final messages: all of it if nothing was saved."""
-    spare = Counter(host.canonical(message.data) for message in parse_history(row_text))
+    # Known by the ends of their texts: whole messages of megabytes would hold the interpreter.
+    spare = Counter(message_hash(message.data) for message in parse_history(row_text))
     final = host.dump(turn.lists[-1]) if turn.lists else []
-    spare.subtract(host.canonical(message.data) for message in final)
+    spare.subtract(message_hash(message.data) for message in final)
     return spare
 
 

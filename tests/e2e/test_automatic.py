@@ -370,3 +370,18 @@ def test_a_notice_is_said_where_the_setting_wants_it(
         for person, where, _ in places
     )
     assert heard == said
+
+
+# -- for other plugins --------------------------------------------------------------------------
+
+
+def test_another_plugin_compacts_listens_and_gives_its_task_list(bot: Bot, chat: WebChat) -> None:
+    at_line(chat)
+
+    said = chat.send("/guest FOCUS-1").text
+
+    (request,) = ours(bot)
+    assert said.startswith("line 102400; Outcome start step done; messages ")
+    assert said.endswith("; last 1")
+    assert "FOCUS-1" in request.text
+    assert "TODO-1" in request.text

@@ -37,10 +37,33 @@ class BedPlugin(Star):
         conversation = await self.conversations.get_conversation(umo, cid)
         history = json.loads(conversation.history)
         yield event.plain_result("read")
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(float(seconds))
         history.append({"role": "user", "content": "a late wake-up"})
         history.append({"role": "assistant", "content": "written late"})
         await self.conversations.update_conversation(umo, cid, history=history)
+
+    @filter.command("guest")
+    async def guest(self, event: AstrMessageEvent, focus: str):
+        """Use the compaction as another plugin would, and say what came of it."""
+        compression = self.context.get_registered_star(
+            "astrbot_plugin_compact"
+        ).star_cls.compression
+        umo, stages = event.unified_msg_origin, []
+        ends = [
+            compression.subscribe(lambda progress: stages.append(progress.stage)),
+            compression.register_todo_source(lambda _: [{"title": "TODO-1", "status": "open"}]),
+        ]
+        try:
+            line = await compression.compress_line(umo)
+            outcome = await compression.compress(umo, focus)
+            status = await compression.status(umo)
+        finally:
+            for end in ends:
+                end()
+        yield event.plain_result(
+            f"line {line}; {type(outcome).__name__} {' '.join(stages)}; "
+            f"messages {status.messages}; last {status.last.number if status.last else None}"
+        )
 
     @filter.llm_tool(name="bed_lookup")
     async def lookup(self, event: AstrMessageEvent, word: str):
