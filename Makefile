@@ -13,7 +13,7 @@ help:
 	@echo "make clean    remove environments and caches"
 
 check: .venv/made-from lint
-	$(PYTHON) -m pytest tests/unit -q $(TEST_ARGS)
+	$(PYTHON) -m pytest tests/unit -q -n 2 --hypothesis-profile check $(TEST_ARGS)
 
 lint: .venv/made-from
 	$(PYTHON) -m ruff check .

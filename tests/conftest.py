@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.bed import HOSTS, Bot, Host, Model, OneBot, WebChat, find_host
 from tests.bed.bot import Provider
@@ -26,6 +27,10 @@ PACKAGE = "astrbot_plugin_compact"
 # AstrBot's core makes its data folder when imported, in the working directory if not told where.
 _HOME = tempfile.mkdtemp(prefix="astrbot-in-process-")
 os.environ["ASTRBOT_ROOT"] = _HOME
+
+
+# `make check` looks at each law in passing; everything else takes Hypothesis' own number of cases.
+settings.register_profile("check", max_examples=10, deadline=None)
 
 
 def _load_package() -> None:

@@ -262,7 +262,7 @@ async def measure(core: Core, service: Service, model: InstantModel, rounds: int
 
 async def main() -> None:
     """Print the table."""
-    logging.disable(logging.INFO)
+    logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory() as folder:
         async with running_core(Path(folder)) as core:
             model = InstantModel()
