@@ -6,11 +6,16 @@ carries such marks into its summaries.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
+
+from astrbot_plugin_compact.summary.archive import Archive, ArchivedMessage
 
 from tests.bed import Bot, Request, WebChat
 from tests.bed.wire import message_text
@@ -119,17 +124,26 @@ def assert_strict_model_knows(chat: WebChat, *known: str) -> None:
     assert turn.text == f"known: {' '.join(known)}; unknown: -"
 
 
-def archived(bot: Bot, cid: str) -> list[Message]:
-    """The messages on record of a conversation, in the order they were replaced in."""
-    rows = bot.archive_rows(
-        """SELECT content.raw FROM entry
-           JOIN content ON content.id = content_id
-           JOIN batch ON batch.id = batch_id
-           JOIN conversation ON conversation.id = batch.conversation_id
-           WHERE CAST(cid AS TEXT) = ? ORDER BY batch_id, position""",
-        cid,
-    )
-    return [json.loads(raw) for (raw,) in rows]
+def archived(bot: Bot, cid: str) -> list[ArchivedMessage]:
+    """The messages on record of a conversation, in the order they were replaced in.
+
+    Read from a copy, so that looking changes nothing.
+    """
+    (path,) = bot.archive_files()
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / path.name
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
+            source.backup(target)
+        return asyncio.run(_read_archive(copy, cid))
+
+
+async def _read_archive(path: Path, cid: str) -> list[ArchivedMessage]:
+    archive = await Archive.open(path)
+    try:
+        records = await archive.list(cid, 1_000)
+        return [m for record in reversed(records) for m in await archive.messages(record.id)]
+    finally:
+        await archive.close()
 
 
 def delete_row(bot: Bot, cid: str) -> None:

@@ -248,11 +248,12 @@ def test_contents_as_texts_and_as_parts_make_one_transcript(
         mixed[position]["content"] = parts
     mixed.insert(4, checkpoint("one"))
     chat.seed(mixed)
+    before = raw_messages(chat.row().text)
 
     chat.send(f"/compact engine {engine} keep 0")
 
     assert set(marks(1, 6)) <= set(re.findall(r"FACT-\d", bot.model.summaries[0].text))
-    assert archived(bot, chat.row().cid) == mixed
+    assert [message.raw for message in archived(bot, chat.row().cid)] == before
     assert_strict_model_knows(chat, *marks(1, 6))
 
 
@@ -358,9 +359,10 @@ def test_unsafe_characters_are_valid_in_the_copy_and_untouched_in_the_store(
     assert "\\u0000" not in sent
     assert "FACT-9" in sent
     assert raw_messages(chat.row().text)[-2:] == before[-2:]
-    assert archived(bot, chat.row().cid) == [json.loads(raw) for raw in before[:-2]]
-    for (text,) in bot.archive_rows("SELECT text FROM content"):
-        text.encode("utf-8")
+    on_record = archived(bot, chat.row().cid)
+    assert [message.raw for message in on_record] == before[:-2]
+    for message in on_record:
+        message.text.encode("utf-8")
 
 
 # -- 8: providers ---------------------------------------------------------------------------

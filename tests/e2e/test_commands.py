@@ -337,6 +337,44 @@ def test_a_run_may_be_asked_for_in_another_language(bot: Bot, chat: WebChat) -> 
     assert "This summarizes the earlier conversation as background" in head
 
 
+def test_a_command_is_answered_where_replies_are_streamed(bot: Bot, chat: WebChat) -> None:
+    """As the WebUI asks for them unless told otherwise."""
+    chat.seed(talk(1, 6))
+
+    turn = chat.send("/compact", streaming=True)
+
+    assert turn.texts[0] == START
+    assert DONE.fullmatch(turn.texts[1])
+    assert chat.send("/compact status", streaming=True).text.startswith("📊")
+    assert chat.send("/compact 重点", streaming=True).text.startswith("无需压缩")
+    assert chat.send("know? FACT-1", streaming=True).text == "known: FACT-1; unknown: -"
+
+
+@pytest.mark.hosts("newest", "4.25.3")
+def test_other_wake_prefixes_are_obeyed_and_said(start_bot: StartBot) -> None:
+    """CASE 13. With an empty one among them everything wakes the bot and tells nothing."""
+    bot = start_bot(onebot=True, config={"wake_prefix": ["!!", "小助手，", "。", ""]})
+    chat = WebChat(bot)
+
+    chat.send("你好")
+    for prefix in ("!!", "小助手，", "。", "!! "):
+        bot.write_row(chat.umo, talk(1, 6))
+        reply = chat.send(f"{prefix}compact 保留 所有🚀 代码").texts[-1]
+        assert reply.startswith("✅ 压缩完成")
+        assert "!!compact undo 可撤销" in reply
+        assert "保留 所有🚀 代码" in bot.model.summaries[-1].text
+    assert "!!compact preview" in chat.send("。compact help").text
+    # No prefix of this bot, or none at all.
+    for said in ("/compact", "/compact 重点", "compact cameras, please"):
+        assert chat.send(said).text.startswith("Noted")
+
+    with OneBot(bot) as qq:
+        cat = qq.person(4301, "Cat")
+        cat.say("你好。" + FILLER, group=7002)
+        assert cat.say("。compact status", group=7002, at=False)[0].startswith("📊")
+        assert cat.say("compact cameras", group=7002, at=False)[0].startswith("Noted")
+
+
 # -- on QQ ----------------------------------------------------------------------------------
 
 

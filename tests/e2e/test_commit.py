@@ -98,11 +98,11 @@ def test_the_new_history_is_the_pair_a_checkpoint_and_the_tail(bot: Bot, chat: W
 def test_what_was_replaced_is_in_the_archive_as_it_was_stored(bot: Bot, chat: WebChat) -> None:
     for number in range(1, 7):
         chat.send(f"第 {number} 件事的代号是 FACT-{number}。" + FILLER * 4)
-    before = chat.row().messages
+    before = raw_messages(chat.row().text)
 
     chat.send("/compact")
 
-    assert archived(bot, chat.row().cid) == before[:-3]
+    assert [message.raw for message in archived(bot, chat.row().cid)] == before[:-3]
 
 
 def test_leading_system_messages_stay_in_front(bot: Bot, chat: WebChat) -> None:
@@ -527,17 +527,14 @@ def test_a_reload_and_the_end_of_the_process_end_the_call(start_bot: StartBot) -
 
         bot.model.reset()
         run = InFlight(chat)
-        assert bot.stop() < 10
+        bot.stop()
         _assert_call_ended(bot)
         run.gate.open()
 
     assert "Task was destroyed" not in bot.log()
     # A frame of ours in a traceback; AstrBot itself may print its own at the end.
     assert not re.search(rf'File ".*{bot.plugin_name}.*", line', bot.log())
-    assert bot.archive_rows("SELECT count(*) FROM batch") == [(0,)]
-
-    bot.start()
-    assert "✅ 压缩完成" in chat.send("/compact").texts[-1]
+    assert archived(bot, chat.row().cid) == []
 
 
 @pytest.mark.hosts("newest")
@@ -554,7 +551,7 @@ def test_without_an_archive_nothing_is_compacted_until_it_is_repaired(
             reply = chat.send("/compact").texts[-1]
             assert reply.startswith("❌ 归档无法读写，历史未改动。请检查磁盘空间和权限")
             assert chat.send("/compact config").text.startswith("⚙️")
-            assert chat.send("/compact status").text.startswith("❌ 归档无法读写")
+            assert "⚠️ 归档异常" in chat.send("/compact status").text
         assert chat.send("and the chat?").text.startswith("Noted")
         assert model.summaries == []
 
