@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -438,6 +439,24 @@ async def test_a_run_called_off_while_the_model_works_writes_nothing(runs: Runs)
     assert runs.world.points.passed == calls
     assert isinstance(runs.events[-1].error, Voided)
     assert runs.compactions.running == {}
+
+
+async def test_a_model_that_answers_a_cancellation_comes_too_late(runs: Runs) -> None:
+    asked = asyncio.Event()
+
+    async def stubborn(_: Any) -> str:
+        asked.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return SUMMARY
+
+    before = runs.world.text
+    run = asyncio.ensure_future(runs.run(stubborn))
+    await asked.wait()
+    runs.compactions.running[runs.world.cid].void()
+    with pytest.raises(Voided):
+        await run
+    assert runs.world.text == before
 
 
 async def test_who_ran_it_can_go_on_after_a_run_called_off(runs: Runs) -> None:
