@@ -10,7 +10,7 @@ import asyncio
 import json
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -129,21 +129,45 @@ def archived(bot: Bot, cid: str) -> list[ArchivedMessage]:
 
     Read from a copy, so that looking changes nothing.
     """
+    return _read_copy(bot, cid, _replaced)
+
+
+def recorded(bot: Bot, cid: str) -> list[Message]:
+    """All of a conversation in the archive: what was replaced, and what AstrBot dropped."""
+    return [json.loads(message.raw) for message in _read_copy(bot, cid, _all_batches)]
+
+
+Reading = Callable[[Archive, str], Awaitable[list[ArchivedMessage]]]
+
+
+def _read_copy(bot: Bot, cid: str, reading: Reading) -> list[ArchivedMessage]:
     (path,) = bot.archive_files()
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / path.name
         with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
             source.backup(target)
-        return asyncio.run(_read_archive(copy, cid))
+        return asyncio.run(_read_archive(copy, cid, reading))
 
 
-async def _read_archive(path: Path, cid: str) -> list[ArchivedMessage]:
+async def _read_archive(path: Path, cid: str, reading: Reading) -> list[ArchivedMessage]:
     archive = await Archive.open(path)
     try:
-        records = await archive.list(cid, 1_000)
-        return [m for record in reversed(records) for m in await archive.messages(record.id)]
+        return await reading(archive, cid)
     finally:
         await archive.close()
+
+
+async def _replaced(archive: Archive, cid: str) -> list[ArchivedMessage]:
+    records = await archive.list(cid, 1_000)
+    return [m for record in reversed(records) for m in await archive.messages(record.id)]
+
+
+async def _all_batches(archive: Archive, cid: str) -> list[ArchivedMessage]:
+    batches: list[int] = []
+    for record in reversed(await archive.list(cid, 1_000)):
+        batches += [*record.covers_trimmed, record.id]
+    found = [m for batch in batches for m in await archive.messages(batch)]
+    return found + [m for batch in await archive.pending_trimmed(cid) for m in batch.messages]
 
 
 def delete_row(bot: Bot, cid: str) -> None:

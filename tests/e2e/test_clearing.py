@@ -130,27 +130,27 @@ def test_a_reload_of_the_plugin_ends_the_run_at_once(bot: Bot, chat: WebChat) ->
     assert bot.leftovers() == []
 
 
-def test_the_shutdown_ends_the_run_at_once(start_bot: StartBot) -> None:
+def test_the_shutdown_ends_the_run_and_what_waits(start_bot: StartBot) -> None:
     """CASE 28: in order, without a late write; after it all goes on as before."""
     bot = start_bot(providers=[Provider(SMALL, 8_000)])
-    chat = WebChat(bot)
-    run = Running(chat)
-    waiting = WebChat(bot)
-    at_line(waiting)
-    second, third = WebChat(bot), WebChat(bot)
-    for each in (second, third):
+    run = Running(WebChat(bot))
+    bot.model.defaults["summary"] = say(SUMMARY, gate=run.gate)
+    others = [WebChat(bot), WebChat(bot)]
+    for each in others:
         at_line(each)
         reach_line(each)
-    before = chat.row()
+    bot.model.wait_for("summary", 2)
+    chats = [run.chat, *others]
+    before = [chat.row().text for chat in chats]
 
-    seconds = bot.stop()
+    bot.stop()
 
-    assert seconds < 10
+    assert run.request.hung_up
     run.gate.open()
     assert bot.leftovers() == []
+    assert len(bot.model.summaries) == 2
     bot.start()
-    assert chat.row().text == before.text
-    assert not is_compacted(third.row().messages)
+    assert [chat.row().text for chat in chats] == before
     bot.model.reset()
-    Judged(chat).turn(usage=UNDER_LINE)
-    assert "SUMMARY-1" not in text_of(chat.row().messages)
+    Judged(run.chat).turn(usage=UNDER_LINE)
+    assert "SUMMARY-1" not in text_of(run.chat.row().messages)

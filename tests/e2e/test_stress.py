@@ -14,7 +14,7 @@ from tests.bed.bot import Provider
 from tests.bed.webchat import Pending
 from tests.conftest import StartBot
 from tests.contract.stress import interleave
-from tests.e2e.histories import FILLER, HEAD, archived, text_of
+from tests.e2e.histories import FILLER, HEAD, recorded, text_of
 from tests.e2e.lines import SMALL, wait_idle
 
 SAID = re.compile(r"第 (\d+) 句")
@@ -97,7 +97,7 @@ def test_interleavings_on_a_real_host_hold(start_bot: StartBot, seed: int) -> No
     fire.play(30)
 
     now = standing(bot, chat)
-    kept = text_of(archived(bot, chat.row().cid))
+    kept = text_of(recorded(bot, chat.row().cid))
     assert {n for n in fire.alive if n not in now and f"第 {n} 句。" not in kept} == set()
     assert fire.dead & set(now) == set()
     assert now == sorted(set(now))

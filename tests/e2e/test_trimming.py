@@ -13,9 +13,9 @@ from tests.bed.bot import Provider
 from tests.e2e.histories import (
     FILLER,
     HEAD,
-    archived,
     is_compacted,
     marks,
+    recorded,
     talk,
     text_of,
     without_checkpoints,
@@ -95,7 +95,7 @@ def fact(number: int) -> str:
 def kept_texts(bot: Bot, chat: WebChat) -> str:
     """All that is in the history or in the archive."""
     row = chat.row()
-    return text_of([*archived(bot, row.cid), *row.messages])
+    return text_of([*recorded(bot, row.cid), *row.messages])
 
 
 def test_the_count_line_starts_a_run_and_the_summary_is_known_in_every_later_turn(
@@ -194,7 +194,7 @@ def test_a_busy_group_is_compacted_while_its_turns_are_trimmed(bot: Bot) -> None
     assert "FACT-1 " in text_of(row.messages[:1])
     assert [n for n in range(7, 13) if f"FACT-{n}。" in text_of(row.messages)] == left
     assert left[-4:] == [9, 10, 11, 12]
-    kept = text_of([*archived(bot, row.cid), *row.messages])
+    kept = text_of([*recorded(bot, row.cid), *row.messages])
     assert all(f"FACT-{number}。" in kept for number in range(1, 13))
 
 
@@ -281,7 +281,7 @@ def test_regenerate_and_edit_after_a_compaction_keep_the_summary(bot: Bot, chat:
     assert is_compacted(chat.row().messages)
 
 
-def test_what_a_tool_loop_drops_of_its_own_turn_is_archived(bot: Bot, chat: WebChat) -> None:
+def test_what_a_tool_loop_drops_of_its_own_turn_is_recorded(bot: Bot, chat: WebChat) -> None:
     """AstrBot compresses again between the steps of one turn."""
     chat.seed(talk(1, 5, fillers=14))
     long = call("bed_long", {"chars": 20_000})
