@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from . import archive_care as care
-from . import archive_search, archive_turns
+from . import archive_packing, archive_search, archive_turns
 from . import archive_store as store
 from .archive_file import ArchiveFile
 from .archive_schema import archive_errors
@@ -129,7 +129,7 @@ class Archive:
 
     async def messages(self, batch_id: int) -> tuple[ArchivedMessage, ...]:
         """The messages of a compaction or a trimmed batch, as stored and in their order."""
-        return await self._file.read(store.messages, batch_id)
+        return await self._file.read(archive_packing.read, batch_id)
 
     # What the host dropped
 
@@ -149,11 +149,18 @@ class Archive:
 
     async def search(self, cid: str, words: str, limit: int = 10) -> tuple[Found, ...]:
         """Messages of this conversation that hold these words, best first."""
+        await self._spread(cid)
         return await self._file.read(archive_search.search, cid, words, limit)
 
     async def recall(self, cid: str, query: str, limit: int = 5) -> tuple[Recalled, ...]:
         """Messages of this conversation for the model, word for word, of bounded size."""
+        await self._spread(cid)
         return await self._file.read(archive_search.recall, cid, query, limit)
+
+    async def _spread(self, cid: str) -> None:
+        """Have what a commit left packed in the tables, where it can be found."""
+        while await self._file.read(archive_packing.is_packed, cid):
+            await self._file.write(archive_packing.spread, cid)
 
     async def is_recallable(self, cid: str) -> bool:
         """Whether recall could find anything in this conversation."""
@@ -233,6 +240,7 @@ class Archive:
 
     async def stats(self, cid: str) -> Stats:
         """How much is on record of a conversation."""
+        await self._spread(cid)
         return await self._file.read(care.stats, cid)
 
     async def conversations(self) -> tuple[Overview, ...]:

@@ -15,7 +15,8 @@ import sqlite3
 from collections.abc import Collection
 
 from .archive_index import words_of
-from .archive_store import exact, find_conversation, from_exact
+from .archive_packing import broken_chunks, exact, from_exact, spread
+from .archive_store import find_conversation
 from .archive_types import Overview, Sample, Stage, Stats
 from .history import CHECKPOINT, canonical_json
 
@@ -31,8 +32,8 @@ _IS_SETTLED = f"""id NOT IN (
 
 
 def tend(conn: sqlite3.Connection) -> bool:
-    """One step of pruning or indexing; False when there is nothing left to do."""
-    return _prune(conn) or _index(conn)
+    """One step of spreading, pruning or indexing; False when there is nothing left to do."""
+    return spread(conn, None) or _prune(conn) or _index(conn)
 
 
 def _prune(conn: sqlite3.Connection) -> bool:
@@ -142,7 +143,8 @@ def _erase_older(conn: sqlite3.Connection, limit_seconds: float) -> None:
             "UPDATE compaction SET erased = 1, record = ? WHERE id = ?",
             (canonical_json(fields), compaction),
         )
-        conn.execute("DELETE FROM entry WHERE batch_id = ?", (compaction,))
+        for table in ("entry", "packed"):
+            conn.execute(f"DELETE FROM {table} WHERE batch_id = ?", (compaction,))
     conn.execute("DELETE FROM speaker WHERE time_seconds < ?", (limit_seconds,))
 
 
@@ -234,12 +236,13 @@ def broken_records(conn: sqlite3.Connection) -> tuple[str, ...]:
     ]
     rows = conn.execute(
         """SELECT id, message_count, (SELECT count(*) FROM entry WHERE batch_id = compaction.id)
-             AS held FROM compaction
+             + (SELECT coalesce(sum(count), 0) FROM packed WHERE batch_id = compaction.id) AS held
+           FROM compaction
            WHERE stage <> ? AND erased = 0 AND held <> message_count LIMIT 5""",
         (Stage.VOID,),
     )
     problems += [f"compaction {id_} has {held} of {count} messages" for id_, count, held in rows]
-    return tuple(problems)
+    return (*problems, *broken_chunks(conn))
 
 
 def count_contents(conn: sqlite3.Connection) -> int:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from operator import add
@@ -40,6 +39,7 @@ _narrow_words = re.compile(rf"({_NARROW}+)((?:[{_JOINTS}]{{1,3}}(?={_NARROW}))?)
 _terms = re.compile(rf"[{_WIDE}]+|{_NARROW}+(?:[{_JOINTS}]{{1,3}}{_NARROW}+)*")
 _narrow_char = re.compile(_NARROW)
 _ascii_words = re.compile(r"[A-Za-z0-9]+")
+_mixed_case = re.compile(r"[A-Za-z0-9][A-Z]")
 _case_parts = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _accents = re.compile("[\u0300-\u036f]+")
 
@@ -215,21 +215,18 @@ def _add_words(text: str, words: set[str]) -> None:
             words.update(map(add, run, run[1:]))
             words.add(run[-1])
     found = _narrow_words.findall(folded)
-    words.update(word[:_WORD_CHARS] for word, _ in found)
+    whole = {word for word, _ in found}
+    words.update(word[:_WORD_CHARS] for word in whole)
     words.update(
         f"{word[:_WORD_CHARS]}_{following[:_WORD_CHARS]}"
         for (word, joint), (following, _) in pairwise(found)
         if joint
     )
-    if folded != text:
-        words.update(_parts_in(text))
-
-
-def _parts_in(text: str) -> Iterator[str]:
-    for word in set(_ascii_words.findall(text)):
-        parts = _parts_of(word)
-        yield from parts
-        yield from map(add, parts, parts[1:])
+    if _mixed_case.search(text):
+        for word in set(_ascii_words.findall(text)):
+            parts = _parts_of(word)
+            words.update(parts)
+            words.update(map(add, parts, parts[1:]))
 
 
 def _parts_of(word: str) -> list[str]:

@@ -12,6 +12,7 @@ compaction     the record of a batch that a compaction archived; `record` is can
 content        a message, stored once a conversation by the hash of its text. Its id is
                `conversation << 32 | n`: a conversation is one range of ids, so that no search
                can leave it
+packed         messages of a batch that are not spread over content and entry yet
 entry          the place of a content in a batch
 known          hashes of the messages we wrote into histories
 doomed         contents that lost an entry; `archive_care.tend` deletes those without any
@@ -154,6 +155,13 @@ def _records(conn: sqlite3.Connection) -> None:
             time_seconds REAL,
             PRIMARY KEY (batch_id, position)) WITHOUT ROWID""",
         "CREATE INDEX entry_content ON entry (content_id, batch_id)",
+        """CREATE TABLE packed (
+            batch_id INTEGER NOT NULL REFERENCES batch (id) ON DELETE CASCADE,
+            position INTEGER NOT NULL,
+            count INTEGER NOT NULL,
+            hash BLOB NOT NULL,
+            body BLOB NOT NULL,
+            PRIMARY KEY (batch_id, position))""",
         """CREATE TABLE doomed (
             content_id INTEGER PRIMARY KEY REFERENCES content (id) ON DELETE CASCADE)""",
         """CREATE TRIGGER entry_removed AFTER DELETE ON entry BEGIN

@@ -8,15 +8,14 @@ in, byte for byte. All functions run inside a transaction of the caller's.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .archive_schema import CONTENT_BITS
+from . import archive_packing
+from .archive_packing import exact
 from .archive_types import (
-    ArchivedMessage,
     Compaction,
     Known,
     NewCompaction,
@@ -43,16 +42,6 @@ _COMPACTIONS = """
            b.cleared, c.erased, c.record
     FROM compaction AS c JOIN batch AS b ON b.id = c.id JOIN conversation AS v
       ON v.id = c.conversation_id """
-
-
-def exact(text: str) -> bytes:
-    """A text as bytes that give it back, lone surrogates and NUL included."""
-    return text.encode("utf-8", "surrogatepass")
-
-
-def from_exact(stored: bytes) -> str:
-    """The text that `exact` was given."""
-    return stored.decode("utf-8", "surrogatepass")
 
 
 def find_conversation(conn: sqlite3.Connection, cid: str) -> int | None:
@@ -91,7 +80,7 @@ def begin(
     )
     hashes = [(new.head_hash, _HEAD, batch), *((h, _MARKER, batch) for h in new.marker_hashes)]
     conn.executemany("INSERT OR IGNORE INTO known VALUES (?, ?, ?)", hashes)
-    _store_messages(conn, conversation, batch, messages)
+    archive_packing.store(conn, batch, messages)
     return batch
 
 
@@ -106,7 +95,7 @@ def add_trimmed(
     """Archive messages that the host dropped; returns the batch's id."""
     conversation = touch_conversation(conn, cid, umo, now)
     batch = _new_batch(conn, conversation, reason, now, visible=True)
-    _store_messages(conn, conversation, batch, messages)
+    archive_packing.store(conn, batch, messages)
     return batch
 
 
@@ -142,7 +131,7 @@ def settle(conn: sqlite3.Connection, compaction_id: int, stage: Stage) -> bool:
     elif stage is Stage.VOID:
         conn.execute("UPDATE compaction SET number = NULL WHERE id = ?", (compaction_id,))
         conn.execute("DELETE FROM known WHERE compaction_id = ?", (compaction_id,))
-        conn.execute("DELETE FROM entry WHERE batch_id = ?", (compaction_id,))
+        conn.execute("DELETE FROM packed WHERE batch_id = ?", (compaction_id,))
     return True
 
 
@@ -208,31 +197,6 @@ def newest(conn: sqlite3.Connection, cid: str, limit: int) -> tuple[Compaction, 
     return _done(conn, cid, "ORDER BY c.id DESC LIMIT ?", _within_sql(limit))
 
 
-def messages(conn: sqlite3.Connection, batch_id: int) -> tuple[ArchivedMessage, ...]:
-    """The messages of a compaction or a trimmed batch, as stored and in their order.
-
-    Raises:
-        ArchiveFailed: one is not what was archived; none is given, lest it be put back.
-    """
-    rows = conn.execute(
-        """SELECT c.hash, CAST(c.raw AS BLOB), e.position, c.role, c.text, e.kept, e.speaker,
-             e.time_seconds
-           FROM entry AS e JOIN content AS c ON c.id = e.content_id
-           WHERE e.batch_id = ? ORDER BY e.position""",
-        (batch_id,),
-    )
-    found = []
-    for digest, raw, position, role, text, kept, speaker, time_seconds in rows:
-        if hashlib.sha256(raw).digest() != digest:
-            raise ArchiveFailed(detail=f"message {position} of {batch_id} is damaged")
-        found.append(
-            ArchivedMessage(
-                position, from_exact(raw), role, text, bool(kept), speaker, time_seconds
-            )
-        )
-    return tuple(found)
-
-
 def pending_trimmed(conn: sqlite3.Connection, cid: str) -> tuple[TrimmedBatch, ...]:
     """What the host dropped since the last reset and no compaction covers yet, oldest first."""
     rows = conn.execute(
@@ -242,7 +206,8 @@ def pending_trimmed(conn: sqlite3.Connection, cid: str) -> tuple[TrimmedBatch, .
         (exact(cid),),
     ).fetchall()
     return tuple(
-        TrimmedBatch(id_, reason, created, messages(conn, id_)) for id_, reason, created in rows
+        TrimmedBatch(id_, reason, created, archive_packing.read(conn, id_))
+        for id_, reason, created in rows
     )
 
 
@@ -260,7 +225,8 @@ def is_recallable(conn: sqlite3.Connection, cid: str) -> bool:
     row = conn.execute(
         """SELECT 1 FROM batch AS b JOIN conversation AS v ON v.id = b.conversation_id
            WHERE v.cid = ? AND b.visible AND b.cleared = 0
-           AND EXISTS (SELECT 1 FROM entry AS e WHERE e.batch_id = b.id) LIMIT 1""",
+           AND (EXISTS (SELECT 1 FROM entry AS e WHERE e.batch_id = b.id)
+             OR EXISTS (SELECT 1 FROM packed AS p WHERE p.batch_id = b.id)) LIMIT 1""",
         (exact(cid),),
     ).fetchone()
     return row is not None
@@ -316,40 +282,3 @@ def _new_batch(
         (conversation, valid_text(reason), now, visible),
     ).fetchone()
     return int(batch)
-
-
-def _store_messages(
-    conn: sqlite3.Connection, conversation: int, batch: int, messages: Sequence[SpanMessage]
-) -> None:
-    first = conversation << CONTENT_BITS
-    (last,) = conn.execute(
-        "SELECT coalesce(max(id), ?) FROM content WHERE id BETWEEN ? AND ?",
-        (first, first, first + (1 << CONTENT_BITS) - 1),
-    ).fetchone()
-    raws = [exact(message.raw) for message in messages]
-    digests = [hashlib.sha256(raw).digest() for raw in raws]
-    texts = (valid_text(message.text) for message in messages)
-    # Two statements for all messages: this runs while the session waits. A content that is
-    # there already leaves its new id unused; an empty text has nothing to index.
-    conn.executemany(
-        """INSERT INTO content (id, conversation_id, hash, role, indexed, text, raw)
-           VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation_id, hash) DO NOTHING""",
-        (
-            (id_, conversation, digest, valid_text(message.role), not text, text, raw)
-            for id_, (message, text, digest, raw) in enumerate(
-                zip(messages, texts, digests, raws, strict=True), start=last + 1
-            )
-        ),
-    )
-    conn.executemany(
-        """INSERT INTO entry (batch_id, position, content_id, kept, speaker, time_seconds)
-           SELECT ?, ?, id, ?, ?, ? FROM content WHERE conversation_id = ? AND hash = ?""",
-        (
-            (batch, n, message.kept, _speaker(message), message.time_seconds, conversation, digest)
-            for n, (message, digest) in enumerate(zip(messages, digests, strict=True))
-        ),
-    )
-
-
-def _speaker(message: SpanMessage) -> str | None:
-    return None if message.speaker is None else valid_text(message.speaker)

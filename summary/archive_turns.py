@@ -13,7 +13,8 @@ import sqlite3
 from collections.abc import Iterable
 from itertools import pairwise
 
-from .archive_store import exact, from_exact, touch_conversation
+from .archive_packing import exact, from_exact
+from .archive_store import touch_conversation
 from .archive_types import Sample, Speaker
 from .hygiene import valid_text
 

@@ -88,9 +88,12 @@ class Compaction(NewCompaction):
     erased: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SpanMessage:
-    """A message to archive. `text` is what may be searched, empty for checkpoints."""
+    """A message to archive. `text` is what may be searched, empty for checkpoints.
+
+    Never changed, and not frozen for the reason `history.Stored` is not.
+    """
 
     raw: str
     role: str

@@ -10,6 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from astrbot_plugin_compact.summary.archive import Archive, NewCompaction, SpanMessage
+from hypothesis import strategies as st
+
+# Any text a Python string can be. Joined from a list, because `st.text` leaves half pairs out.
+any_text = st.lists(
+    st.characters(exclude_categories=()) | st.sampled_from("\ud83d\udfff\x00\u2028🗜"), max_size=40
+).map("".join)
 
 CID = "conversation-1"
 UMO = "webchat:FriendMessage:webchat!astrbot!1"
@@ -127,7 +133,12 @@ class FailingConnection(sqlite3.Connection):
     def executemany(self, sql: str, values: Iterable[Any], /) -> sqlite3.Cursor:
         """As usual, unless it is its turn to fail."""
         self._count()
-        return super().executemany(sql, values)
+        return super().executemany(sql, self._counted(values))
+
+    def _counted(self, values: Iterable[Any]) -> Iterable[Any]:
+        for value in values:
+            self._count()
+            yield value
 
 
 class BrokenIndex(sqlite3.Connection):
@@ -164,10 +175,18 @@ class GatedConnection(sqlite3.Connection):
 
     def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:  # type: ignore[override]
         """As usual, but wait at the gate."""
+        self._wait(sql)
+        return super().execute(sql, *args)
+
+    def executemany(self, sql: str, values: Iterable[Any], /) -> sqlite3.Cursor:
+        """As usual, but wait at the gate."""
+        self._wait(sql)
+        return super().executemany(sql, values)
+
+    def _wait(self, sql: str) -> None:
         if self.stop_before is not None and sql.startswith(self.stop_before):
             self.reached.set()
             self.gate.wait()
-        return super().execute(sql, *args)
 
 
 class SmallDisk(sqlite3.Connection):

@@ -227,7 +227,8 @@ async def test_a_message_held_by_a_younger_record_outlives_the_older(
 async def test_pruning_spares_what_was_archived_again_meanwhile(
     archive: Archive, path: Path
 ) -> None:
-    id_ = await archive.begin(new_compaction(), messages("又来的话"))
+    id_ = await compact(archive, "又来的话")
+    await archive.tended()
     change(path, f"DELETE FROM entry WHERE batch_id = {id_}")
     assert rows(path, "SELECT count(*) FROM doomed") == [(1,)]
     again = await compact(archive, "又来的话")
@@ -253,8 +254,8 @@ async def test_stats_count_what_is_on_record(archive: Archive) -> None:
     await archive.begin(new_compaction(), messages("二", "三"))
     batch = await archive.add_trimmed(UMO, CID, messages("四"))
     await compact(archive, "别处", cid="other")
-    size = sum(len(m.raw) for m in messages("一", "二", "三", "四"))
-    assert await archive.stats(CID) == Stats(1, 4, 1, size)
+    size = sum(len(m.raw) for m in messages("一", "二", "四"))
+    assert await archive.stats(CID) == Stats(1, 3, 1, size)
     await archive.settle(
         await archive.begin(new_compaction(covers_trimmed=(batch,)), messages("五")), "done"
     )

@@ -14,6 +14,8 @@ from astrbot_plugin_compact.summary.archive_index import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.archives import any_text
+
 
 @pytest.mark.parametrize(
     ("text", "words"),
@@ -47,7 +49,7 @@ def test_a_text_has_these_words(text: str, words: set[str]) -> None:
     assert words_of(text) == words
 
 
-@given(st.text(st.characters(codec=None)))
+@given(any_text)
 def test_words_hold_nothing_that_the_index_would_split_or_read_as_syntax(text: str) -> None:
     for word in words_of(text):
         assert all(char.isalnum() or char == "_" or ord(char) > 127 for char in word)
@@ -71,7 +73,7 @@ def test_every_word_a_query_asks_for_is_a_word_of_a_text_that_is_it(
         assert term.find(fold(text))
 
 
-@given(st.text(st.characters(codec=None)))
+@given(any_text)
 def test_any_query_can_be_parsed(text: str) -> None:
     for term in parse_query(text).terms:
         assert term.words
