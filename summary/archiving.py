@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from .archive_types import SpanMessage, Speaker
 from .history import Message, Stored, content_hash, message_text
-from .usertext import read_user_text
+from .usertext import Speaker as Named
+from .usertext import UserText, read_user_text
 
 # Who said the user messages of a hash, each time it was said (`Archive.speakers`).
 Noted = Mapping[str, Sequence[Speaker]]
@@ -21,23 +22,26 @@ def to_archive(message: Stored, noted: Noted, *, kept: bool = False) -> SpanMess
         return SpanMessage(message.raw, message.role, "", kept)
     if message.role != "user":
         return SpanMessage(message.raw, message.role, message_text(message.data), kept)
-    speaker, time_seconds = _who_and_when(message.data, noted)
-    return SpanMessage(
-        message.raw, message.role, _searchable(message.data), kept, speaker, time_seconds
-    )
+    user = read_user_text(message.data)
+    speaker, time_seconds = _who_and_when(message.data, user.speaker, noted)
+    return SpanMessage(message.raw, message.role, _searchable(user), kept, speaker, time_seconds)
 
 
-def _searchable(message: Message) -> str:
+def _searchable(user: UserText) -> str:
     """What was said in a user message, by the user or the group, without AstrBot's reminders."""
-    user = read_user_text(message)
+    if not user.group:
+        return user.text
     talk = (f"{said.nickname}: {said.text}" if said.nickname else said.text for said in user.group)
     return "\n".join([*talk, user.text])
 
 
-def _who_and_when(message: Message, noted: Noted) -> tuple[str | None, float | None]:
-    own = read_user_text(message).speaker
+def _who_and_when(
+    message: Message, own: Named | None, noted: Noted
+) -> tuple[str | None, float | None]:
     name = _label(own.nickname, own.id) if own else None
-    said = noted.get(content_hash(message), ()) if noted else ()
+    if not noted:
+        return name, None
+    said = noted.get(content_hash(message), ())
     # Two people may have said the same words, and one person twice: then it is not known.
     if len({each.user_id for each in said}) == 1:
         name = name or _label(said[-1].nickname, said[-1].user_id)

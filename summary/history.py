@@ -133,6 +133,8 @@ def text_parts(message: Message) -> Iterator[str]:
 def message_text(message: Message) -> str:
     """A message's visible text, its parts joined by line breaks."""
     content = message.get("content")
+    if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
+        content = content[0].get("text")
     return content if isinstance(content, str) else "\n".join(text_parts(message))
 
 
