@@ -184,10 +184,26 @@ def test_what_is_no_summary_changes_nothing(
 
     assert reply.startswith("❌")
     assert "历史未改动" in reply
+    assert re.search(r"再试|换一个", reply)
     assert "SUMMARY-1" not in reply
     assert len(bot.model.summaries) <= 2
     assert chat.send("hello").text.startswith("Noted")
     assert archived(bot, chat.row().cid) == []
+
+
+@both_engines
+def test_a_model_that_never_answers_is_given_up(bot: Bot, chat: WebChat, engine: str) -> None:
+    chat.seed(talk(1, 6), token_usage=700)
+    bot.model.rule(is_summary_request, say(SUMMARY, gate=bot.model.gate()))
+
+    with untouched(bot, chat.umo):
+        reply = chat.send(f"/compact engine {engine} timeout 1").texts[-1]
+
+    assert reply.startswith("❌ 模型 bed 在 1 秒内没有答复，历史未改动")
+    assert "summary_timeout" in reply
+    for request in bot.model.summaries:
+        request.wait_ended()
+        assert request.hung_up
 
 
 @both_engines

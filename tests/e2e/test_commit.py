@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -424,6 +426,25 @@ def test_a_conversation_switched_to_and_back_is_compacted_the_next_time(
     assert "✅ 压缩完成" in chat.send("/compact").texts[-1]
 
 
+@pytest.mark.hosts("newest")
+def test_a_reload_ends_the_wait_for_a_running_reply(bot: Bot, chat: WebChat) -> None:
+    chat.seed(talk(1, 6))
+    gate = bot.model.gate()
+    bot.model.on_chat(say("here it is", gate=gate))
+    turn = chat.start("please answer FACT-66")
+    gate.wait_reached()
+    run = chat.start("/compact")
+    run.wait_said(WAITING)
+
+    bot.reload_plugin()
+
+    assert run.result().texts[-1] == STOPPED
+    gate.open()
+    assert turn.result().texts == ["here it is"]
+    assert not is_compacted(chat.row().messages)
+    assert "FACT-66" in text_of(chat.row().messages)
+
+
 # -- regenerate and edit after a compaction -------------------------------------------------
 
 
@@ -557,6 +578,21 @@ def test_without_an_archive_nothing_is_compacted_until_it_is_repaired(
 
         (bot.plugin_data / "archive.db").rmdir()
         assert "✅ 压缩完成" in chat.send("/compact").texts[-1]
+
+
+@pytest.mark.hosts("newest")
+def test_an_archive_that_cannot_be_written_keeps_the_history(bot: Bot, chat: WebChat) -> None:
+    chat.seed(talk(1, 6), token_usage=700)
+    (path,) = bot.archive_files()
+    run = InFlight(chat)
+
+    with untouched(bot, chat.umo), closing(sqlite3.connect(path, timeout=20)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        reply = run.end()
+
+    assert reply.startswith("❌ 归档无法读写，历史未改动。请检查磁盘空间和权限")
+    assert archived(bot, chat.row().cid) == []
+    assert "✅ 压缩完成" in chat.send("/compact").texts[-1]
 
 
 @pytest.mark.hosts("newest")
