@@ -87,12 +87,26 @@ def rebase_trimmed(
         HistoryChanged: it was not (only) trimming.
     """
     old = [item for item in plan.layout.body if item.position < plan.cut]
-    for lead in _leads(old, now.body, host):
-        for moved in _alignments(old, now.body, lead, plan, host):
-            covers = _covered(old, moved, lead, now.body, batches, host)
-            if covers is not None:
-                return _moved(plan, retained, now, moved, lead, covers)
+    behind = [item for item in plan.layout.body if item.position >= plan.cut]
+    found = [
+        (lead, moved)
+        for lead in _leads(old, now.body, host)
+        for moved in _alignments(old, now.body, lead, plan, host)
+    ]
+    # Rounds may be alike word for word: where the old tail follows, the cut is the old one.
+    found.sort(key=lambda each: not _begins(now.body[each[0] + len(each[1]) :], behind, host))
+    for lead, moved in found:
+        covers = _covered(old, moved, lead, now.body, batches, host)
+        if covers is not None:
+            return _moved(plan, retained, now, moved, lead, covers)
     raise HistoryChanged
+
+
+def _begins(items: Sequence[Item], with_items: Sequence[Item], host: Host) -> bool:
+    pairs = zip(with_items, items, strict=False)
+    return len(items) >= len(with_items) and all(
+        same_message(one.message, other.message, host) for one, other in pairs
+    )
 
 
 def _leads(old: Sequence[Item], body: Sequence[Item], host: Host) -> list[int]:
