@@ -350,6 +350,19 @@ def test_a_command_is_answered_where_replies_are_streamed(bot: Bot, chat: WebCha
     assert chat.send("know? FACT-1", streaming=True).text == "known: FACT-1; unknown: -"
 
 
+def test_the_model_picked_in_the_web_chat_is_the_chat_s_model(bot: Bot, chat: WebChat) -> None:
+    chat.seed(talk(1, 6))
+
+    status = chat.send("/compact status", provider="small").text
+    done = chat.send("/compact", provider="small").texts[-1]
+
+    assert "窗口: 8,000 tokens" in status
+    assert "压缩线: 6,400 tokens" in status
+    assert "摘要模型: small（会话模型）" in status
+    assert "(使用 small 生成)" in done
+    assert bot.model.summaries[0].model == "small-model"
+
+
 @pytest.mark.hosts("newest", "4.25.3")
 def test_other_wake_prefixes_are_obeyed_and_said(start_bot: StartBot) -> None:
     """CASE 13. With an empty one among them everything wakes the bot and tells nothing."""
