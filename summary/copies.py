@@ -57,12 +57,7 @@ def alternating(contexts: Sequence[Mapping[str, Any]]) -> list[Copy]:
         role = message.get("role")
         if role == "assistant" and (previous is None or previous["role"] == "system"):
             merged.append({"role": "user", "content": OPENING})
-        elif (
-            previous is not None
-            and role in ("user", "assistant")
-            and previous["role"] == role
-            and not previous.get("tool_calls")
-        ):
+        elif previous is not None and role in ("user", "assistant") and previous["role"] == role:
             texts = [text for text in (previous["content"], message["content"]) if text]
             previous.update(message, content="\n\n".join(texts))
             continue

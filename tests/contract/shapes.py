@@ -40,7 +40,11 @@ calls = _object(
 )
 odd_calls = st.one_of(
     calls,
-    _object({"id": ids, "function": _object({"name": ids})}),
+    _object({"id": ids, "function": _object({"name": ids})}, {"index": st.just(0)}),
+    _object(
+        {"id": ids, "function": _object({"name": ids, "arguments": json_values})},
+        {"index": st.just(0)},
+    ),
     _object({"id": ids, "type": st.just("custom"), "function": _function}),
     st.dictionaries(ids, json_values, max_size=3),
 )

@@ -78,6 +78,11 @@ def test_a_call_with_its_result_stays_a_call() -> None:
     assert copies == [caller(kept), result("c", "r")]
 
 
+def test_what_is_no_utf_8_does_not_go_along_with_a_call() -> None:
+    call = {**CALL, "extra_content": {"x": ["\ud83d"]}}
+    assert "extra_content" not in sendable([caller(call), result("c")])[0]["tool_calls"][0]
+
+
 def test_results_may_come_in_any_order() -> None:
     other = {**CALL, "id": "d"}
     copies = sendable([caller(CALL, other), result("d"), result("c")])

@@ -67,6 +67,13 @@ def test_an_answer_beside_a_broken_call_is_counted_as_it_stands() -> None:
     assert ESTIMATOR.message(message) == sum(int(len(text) * 0.3) for text in raw)
 
 
+def test_arguments_that_are_no_text_are_counted_as_they_stand() -> None:
+    call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": {"a": 1}}}
+    dumped = '{"index": 0, "id": "c", "function": {"name": "f", "arguments": {"a": 1}}}'
+    message = {"role": "assistant", "tool_calls": [call]}
+    assert ESTIMATOR.message(message) == int(len(dumped) * 0.3)
+
+
 def test_a_checkpoint_costs_nothing() -> None:
     assert ESTIMATOR.message({"role": "_checkpoint", "content": {"id": "c"}}) == 0
 
