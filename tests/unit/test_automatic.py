@@ -27,7 +27,7 @@ def backoff_of(bot: FakeBot) -> Any:
 
 
 async def test_no_more_than_two_run_at_once_and_all_are_done(tmp_path: Path) -> None:
-    gate = Gate()
+    gate = Gate(2)
     model = CarryingModel(gate)
     async with new_bot(tmp_path, model) as bot:
         umos = [f"qq:FriendMessage:{number}" for number in range(50)]

@@ -39,14 +39,17 @@ def talk(first: int, last: int) -> list[dict[str, Any]]:
 
 
 class Gate:
-    """Lets summaries pass once it is open."""
+    """Lets summaries pass once it is open; reached when so many stand at it."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: int = 1) -> None:
         self.reached = asyncio.Event()
         self.open = asyncio.Event()
+        self._wanted = wanted
 
     async def __call__(self) -> None:
-        self.reached.set()
+        self._wanted -= 1
+        if self._wanted <= 0:
+            self.reached.set()
         await self.open.wait()
 
 
