@@ -141,7 +141,7 @@ class _Builder:
         priced = []
         for pick in carried:
             label = number_label(pick.number, pick.tokens)
-            priced.append(_Priced(pick, label, self._price(units[pick.index].block, label)))
+            priced.append(_Priced(pick, label, self._price(units[pick.index].block.text, label)))
         for fitting in fit_from_latest(priced, min(self.half, self.left - self.half)):
             block = units[fitting.pick.index].block
             self._add(fitting.label + block.text, fitting.tokens)
@@ -153,15 +153,17 @@ class _Builder:
         while index < len(units):
             unit = units[index]
             block = unit.block
-            label = number_label(number, unit.tokens) if unit.keepable else ""
-            price = self._price(block, label)
-            if not block.text:
+            text = block.text
+            if not text:
                 index += 1
-            elif offset == 0 and price <= self.half:
+                continue
+            label = number_label(number, unit.tokens) if unit.keepable else ""
+            price = self._price(text, label)
+            if offset == 0 and price <= self.half:
                 if price > self.left:
                     break
-                self._add(label + block.text, price)
-                self.slices.append(Slice(index, 0, len(block.text)))
+                self._add(label + text, price)
+                self.slices.append(Slice(index, 0, len(text)))
                 if unit.keepable:
                     self.offered[number] = Pick(number, index, unit.tokens)
                     number += 1
@@ -170,7 +172,7 @@ class _Builder:
                 end = self._take_piece(index, block, offset)
                 if end is None:
                     break
-                index, offset = (index, end) if end < len(block.text) else (index + 1, 0)
+                index, offset = (index, end) if end < len(text) else (index + 1, 0)
         return replace(at, index=index, offset=offset, next_number=number)
 
     def _take_piece(self, index: int, block: Block, start: int) -> int | None:
@@ -191,10 +193,10 @@ class _Builder:
         self.slices.append(Slice(index, start, end))
         return end
 
-    def _price(self, block: Block, label: str) -> int:
+    def _price(self, text: str, label: str) -> int:
         """What a whole unit costs with its label and its line break."""
         labelled = label_cost(label, self.cost) if label else 0
-        return block.cost(self.cost) + labelled + self.cost.ascii_millitokens
+        return self.cost.of(text) + labelled + self.cost.ascii_millitokens
 
     def _add(self, line: str, price: int) -> None:
         self.lines.append(line)

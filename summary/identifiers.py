@@ -101,34 +101,36 @@ def split_closing_line(summary: str) -> tuple[str, tuple[str, ...]]:
     return summary, ()
 
 
-def find_identifiers(text: str) -> Iterator[str]:
+def find_identifiers(text: str) -> list[str]:
     """The identifiers in a text, URLs first, repeated ones too."""
-    yield from _find_urls(text)
-    for word in text.split():
-        yield from _find_in_word(word)
+    return [*_find_urls(text), *(found for word in text.split() for found in _find_in_word(word))]
 
 
-def _find_urls(text: str) -> Iterator[str]:
+def _find_urls(text: str) -> list[str]:
+    found: list[str] = []
     if "://" in text:
         for url in _URL.findall(_JOINED.sub(" ", text)):
             address = url.rstrip(".,;:!?*_")
             if address.endswith(")") and address.count("(") < address.count(")"):
                 address = address[:-1]
             if len(address) <= _LONGEST_CHARS:
-                yield address
+                found.append(address)
+    return found
 
 
-def _find_in_word(word: str) -> Iterator[str]:
+def _find_in_word(word: str) -> list[str]:
+    found: list[str] = []
     # Plain words are most of any prose.
     if len(word) < _SHORTEST_CHARS or word.isalpha():
-        return
+        return found
     for run in _RUN.findall(word):
         if _TELLING.search(run) is None or "://" in run:
             continue
         for piece in _SPLIT.split(run):
             identifier = piece.lstrip("!?*#&^-").rstrip(".!?*#&^-_~")
             if len(identifier) <= _LONGEST_CHARS and _is_identifier(identifier):
-                yield identifier
+                found.append(identifier)
+    return found
 
 
 def _is_identifier(text: str) -> bool:
@@ -156,8 +158,9 @@ def _newest_found(newest_first: Iterable[str]) -> Iterator[str]:
     for text in newest_first:
         new = [word for word in dict.fromkeys(reversed(text.split())) if word not in words]
         words.update(new)
-        found = [found for word in new for found in reversed(list(_find_in_word(word)))]
-        for identifier in (*found, *reversed(list(_find_urls(text)))):
+        found = [found for word in new for found in reversed(_find_in_word(word))]
+        found += reversed(_find_urls(text))
+        for identifier in found:
             if identifier not in seen:
                 seen.add(identifier)
                 yield identifier

@@ -15,7 +15,8 @@ from typing import Any
 
 from .history import CHECKPOINT, Message
 
-_CJK_HIGH_BYTES = bytes(range(0x4E, 0xA0))
+# Kinds of characters.
+_CJK, _MAYBE = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +37,12 @@ class Estimator:
         """Tokens of a text, rounded down as the host rounds."""
         if text.isascii():
             return int(len(text) * self.other)
+        pattern = self.emoji_pattern
         high_bytes = text.encode("utf-16-le", "surrogatepass")[1::2]
-        # U+4E00 to U+9FFF are exactly the UTF-16 units with these high bytes; surrogates have
-        # others.
-        cjk = len(high_bytes) - len(high_bytes.translate(None, _CJK_HIGH_BYTES))
-        emoji = self._count_emoji(text, high_bytes) if self.emoji_pattern else 0
+        kinds = high_bytes.translate(_kinds_of_high_bytes(pattern))
+        cjk = kinds.count(_CJK)
+        # Most texts have no character that could be an emoji.
+        emoji = len(pattern.findall(text)) if pattern and _MAYBE in kinds else 0
         # The host's own order of operations: another one rounds differently.
         others = (len(text) - cjk - emoji) * self.other
         return int(cjk * self.cjk + emoji * self.emoji + others)
@@ -61,13 +63,6 @@ class Estimator:
             typed = all(map(_is_typed_call, calls))
             total += sum(self._call(call, typed) for call in calls)
         return total
-
-    def _count_emoji(self, text: str, high_bytes: bytes) -> int:
-        pattern = self.emoji_pattern
-        # Most texts have no character that could be one; a look at the bytes says so at once.
-        if pattern is None or not high_bytes.translate(None, _never_in(pattern)):
-            return 0
-        return len(pattern.findall(text))
 
     def _part(self, part: object) -> int:
         if isinstance(part, str):
@@ -90,13 +85,20 @@ class Estimator:
 
 
 @lru_cache(maxsize=8)
-def _never_in(pattern: re.Pattern[str]) -> bytes:
-    """The high bytes of UTF-16 units that no match of a class of characters has."""
-    plane = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x10000))))
-    found = {ord(match.group()[0]) >> 8 for match in pattern.finditer(plane)}
-    # Whatever lies beyond that plane is spelled with surrogates.
-    found.update(range(0xD8, 0xE0))
-    return bytes(byte for byte in range(256) if byte not in found)
+def _kinds_of_high_bytes(emoji_pattern: re.Pattern[str] | None) -> bytes:
+    """A table from a UTF-16 unit's high byte to what the unit is: CJK, maybe an emoji, else."""
+    table = bytearray(256)
+    if emoji_pattern is not None:
+        plane = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x10000))))
+        for match in emoji_pattern.finditer(plane):
+            table[ord(match.group()[0]) >> 8] = _MAYBE
+        # Whatever lies beyond that plane is spelled with surrogates.
+        for high_byte in range(0xD8, 0xE0):
+            table[high_byte] = _MAYBE
+    # U+4E00 to U+9FFF are exactly the units with these high bytes; no emoji is among them.
+    for high_byte in range(0x4E, 0xA0):
+        table[high_byte] = _CJK
+    return bytes(table)
 
 
 def _is_typed_call(call: object) -> bool:
