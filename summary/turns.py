@@ -58,7 +58,12 @@ class Turn:
             return None
 
     def agent_begins(self, current: Callable[[], Sequence[object]]) -> None:
-        """The agent has its messages now; `current` gives the list it holds."""
+        """The agent has its messages now; `current` gives the list it holds.
+
+        Only the first counts: another plugin may run an agent of its own within the turn.
+        """
+        if self.current is not None:
+            return
         self.current = current
         self.lists.append(current())
         self.begun_length = len(current())

@@ -50,6 +50,7 @@ class Watch:
         self._usage: Bounded[int] = Bounded(1000)
         # When a turn last found a conversation empty: what was dropped before, the user cleared.
         self._emptied: Bounded[float] = Bounded(1000)
+        self._archiving = asyncio.Lock()
         service.compactions.on_ended.append(self._worked_on)
 
     async def stop(self) -> None:
@@ -74,6 +75,8 @@ class Watch:
         self.follow(turn)
         if not turn.history:
             self._emptied[turn.cid] = turn.started_seconds
+            async with self._archiving:
+                pass  # what is being archived from before is cleared below
         live = await self.lives.get(turn.cid)
         is_running = turn.cid in self._service.compactions.running
         if live is None and not is_running:
@@ -152,16 +155,12 @@ class Watch:
         archive = await self._service.archive()
         noted = await archive.speakers(turn.cid)
         spans = await asyncio.to_thread(dropped, turn, gone, text, live, noted, host)
-        if spans and not self._is_cleared_since(turn):
-            await archive.add_trimmed(turn.umo, turn.cid, spans)
-            if self._is_cleared_since(turn):
-                await archive.mark_cleared(turn.cid)  # in this very moment
-            turn.archived.update(map(id, gone))
-            self.lives.changed(turn.cid)
+        async with self._archiving:
+            if spans and self._emptied.get(turn.cid, 0.0) <= turn.started_seconds:
+                await archive.add_trimmed(turn.umo, turn.cid, spans)
+                turn.archived.update(map(id, gone))
+                self.lives.changed(turn.cid)
         self._service.compactions.trims.archived(turn.cid)
-
-    def _is_cleared_since(self, turn: Turn) -> bool:
-        return self._emptied.get(turn.cid, 0.0) > turn.started_seconds
 
     async def _notice(self, turn: Turn) -> None:
         host = self._service.host
@@ -217,7 +216,13 @@ class Watch:
             )
 
         task = self._spawn(
-            self.automatic.run(turn.umo, turn.cid, is_private=turn.is_private, still_due=still_due)
+            self.automatic.run(
+                turn.umo,
+                turn.cid,
+                is_private=turn.is_private,
+                still_due=still_due,
+                chat_id=turn.provider_id,
+            )
         )
         turn.own(task)
 
