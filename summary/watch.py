@@ -19,6 +19,7 @@ from .bounded import Bounded
 from .dropped import dropped, stored_added
 from .errors import CompactError
 from .facts import tokens_per_char, turn_count_line, turn_facts, was_answered
+from .healing import Healed
 from .history import Message, content_hash, parse_history
 from .lines import HOST_THRESHOLD
 from .lives import Lives
@@ -170,8 +171,9 @@ class Watch:
             await self.lives.remember(turn.cid, [*turn.history[-16:], *added])
         await self._note_figures(turn, added)
         live = await self.lives.get(turn.cid)
-        if live is not None and live.record_id and not live.has_head(turn.history):
-            await self.wakeups.heal(turn.umo, turn.cid)
+        headless = live is not None and live.record_id and not live.has_head(turn.history)
+        if headless and await self.wakeups.heal(turn.umo, turn.cid) is Healed.HEALED:
+            return  # what this turn showed was the history from before the compaction
         if not self._is_judged(turn, added):
             return
         chat = await host.chat_model(turn.umo, turn.provider_id)
