@@ -185,9 +185,11 @@ class AstrBotHost:
             dumped = []
         return canonical_json(dumped[0] if dumped else message)
 
-    async def choose(self, umo: str, run_id: str, config_id: str) -> ProviderChoice:
-        """The provider chain for a session."""
-        return await provider_chain(self._context, umo, run_id, config_id)
+    async def choose(
+        self, umo: str, run_id: str, config_id: str, chat_id: str = ""
+    ) -> ProviderChoice:
+        """The provider chain for a session; `chat_id` is the one picked for this message."""
+        return await provider_chain(self._context, umo, run_id, config_id, chat_id)
 
     def model(self, umo: str, provider: Any) -> AstrBotModel:
         """The summary model behind a provider, with its limits."""

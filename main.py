@@ -386,6 +386,7 @@ class CompactPlugin(Star):
             is_admin=event.is_admin(),
             is_shared_group=bool(group_id) and not isolated,
             command=prefix + call.group,
+            chat_id=str(event.get_extra("selected_provider") or ""),
         )
 
     def _may_run(self, event: AstrMessageEvent) -> bool:

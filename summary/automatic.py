@@ -85,14 +85,18 @@ class Automatic:
         *,
         is_private: bool,
         still_due: Callable[[], Awaitable[bool]],
+        chat_id: str = "",
     ) -> None:
-        """Wait for a slot, look again, compact, say so; never raises but a cancellation."""
+        """Wait for a slot, look again, compact, say so; never raises but a cancellation.
+
+        `chat_id` is the chat provider picked for the turn, empty for the session's.
+        """
         self._queued.add(cid)
         try:
             async with self._slot():
                 if not await still_due():
                     return
-                result = await self._compact(umo, cid)
+                result = await self._compact(umo, cid, chat_id)
         except (Voided, HistoryCleared, NoConversation, Busy):
             return  # no attempt of its own: it neither counts nor resets
         except CompactError as error:
@@ -123,11 +127,11 @@ class Automatic:
         """Wait for what a finished run still writes."""
         await asyncio.gather(*self._ending, return_exceptions=True)
 
-    async def _compact(self, umo: str, cid: str) -> Outcome | Skip:
+    async def _compact(self, umo: str, cid: str, chat_id: str) -> Outcome | Skip:
         service = self._service
         args = self._args(umo)
-        choice = await service.host.choose(umo, args.provider_id, args.config_provider_id)
-        order = await service.order(umo, args, TRIGGER, choice)
+        choice = await service.host.choose(umo, args.provider_id, args.config_provider_id, chat_id)
+        order = await service.order(umo, args, TRIGGER, choice, chat_id)
         if order.cid != cid:
             raise Voided  # the session has switched to another conversation meanwhile
         return await service.compactions.run(order)

@@ -39,8 +39,13 @@ async def provider_chain(
     umo: str,
     run_provider_id: str | None = None,
     config_provider_id: str | None = None,
+    chat_provider_id: str = "",
 ) -> ProviderChoice:
-    """The first usable of: the run's provider, the plugin's, AstrBot's own, the session's."""
+    """The first usable of: the run's provider, the plugin's, AstrBot's own, the session's.
+
+    `chat_provider_id` is the one picked for this message, where the chat has such a choice: it
+    stands for the session's.
+    """
     named: tuple[tuple[Level, str | None], ...] = (
         ("run", run_provider_id),
         ("config", config_provider_id),
@@ -55,8 +60,9 @@ async def provider_chain(
         if is_chat(provider):
             return ProviderChoice(provider, level, tuple(skipped))
         skipped.append(SkippedLevel(level, provider_id, _reason(context, provider_id, provider)))
+    picked = context.get_provider_by_id(chat_provider_id) if chat_provider_id else None
     try:
-        provider = await session_provider(context, umo)
+        provider = picked if is_chat(picked) else await session_provider(context, umo)
     except ValueError:
         skipped.append(SkippedLevel("session", "", "not_chat"))
         provider = None

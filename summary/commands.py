@@ -122,7 +122,7 @@ class Commands:
             said.append(asyncio.ensure_future(speak(line)))
 
         try:
-            order = await self._service.order(caller.umo, args, "manual", choice)
+            order = await self._service.order(caller.umo, args, "manual", choice, caller.chat_id)
             result = await self._service.compactions.run(order, tell)
             if isinstance(result, Skip):
                 reply = skip_reply(language, result, caller.command)
@@ -139,7 +139,7 @@ class Commands:
         args = self._args(caller, body, language)
         choice = await self._choose(caller, args)
         ignored = ignored_reply(language, args.errors)
-        order = await self._service.order(caller.umo, args, "manual", choice)
+        order = await self._service.order(caller.umo, args, "manual", choice, caller.chat_id)
         result = await self._service.compactions.preview(order)
         if isinstance(result, Skip):
             return "\n".join([*ignored, skip_reply(language, result, caller.command)])
@@ -147,7 +147,9 @@ class Commands:
         return "\n".join([*ignored, preview_reply(language, facts, choice)])
 
     async def _status(self, caller: Caller, _body: str, language: str, _speak: Speak) -> str:
-        facts, choice = await session_state(self._service, self._automatic, caller.umo)
+        facts, choice = await session_state(
+            self._service, self._automatic, caller.umo, caller.chat_id
+        )
         return status_reply(language, facts, choice, datetime.now(UTC), caller.command)
 
     async def _config(self, caller: Caller, _body: str, language: str, _speak: Speak) -> str:
@@ -172,7 +174,7 @@ class Commands:
 
     async def _choose(self, caller: Caller, args: CompactArgs) -> ProviderChoice:
         return await self._service.host.choose(
-            caller.umo, args.provider_id, args.config_provider_id
+            caller.umo, args.provider_id, args.config_provider_id, caller.chat_id
         )
 
     async def _language(self, caller: Caller, body: str) -> str:

@@ -129,8 +129,13 @@ class Host(Protocol):
         """The message as the host would write it back, for equality (CASES: the round trip)."""
         ...
 
-    async def choose(self, umo: str, run_id: str, config_id: str) -> ProviderChoice:
-        """The provider chain of spec 5 for a session."""
+    async def choose(
+        self, umo: str, run_id: str, config_id: str, chat_id: str = ""
+    ) -> ProviderChoice:
+        """The provider chain of spec 5 for a session.
+
+        `chat_id` is the chat provider picked for this message, which goes before the session's.
+        """
         ...
 
     def model(self, umo: str, provider: Any) -> Model:

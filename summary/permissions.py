@@ -13,7 +13,8 @@ class Caller:
     """Who typed a command, and where.
 
     `is_shared_group` is whether the history is one of several people: a group session isolated
-    per member is private. `command` is the group's name as typed, for the replies.
+    per member is private. `command` is the group's name as typed, for the replies. `chat_id` is
+    the chat provider picked for this message, empty where the session's counts.
     """
 
     umo: str
@@ -21,6 +22,7 @@ class Caller:
     is_admin: bool
     is_shared_group: bool
     command: str = "compact"
+    chat_id: str = ""
 
 
 def refusal(name: str, caller: Caller, group_members: bool) -> str | None:

@@ -141,9 +141,16 @@ class Service:
         return cid
 
     async def order(
-        self, umo: str, args: CompactArgs, trigger: str, choice: ProviderChoice
+        self,
+        umo: str,
+        args: CompactArgs,
+        trigger: str,
+        choice: ProviderChoice,
+        chat_id: str = "",
     ) -> Order:
         """What these arguments ask for, every setting resolved.
+
+        `chat_id` is the chat provider picked for this message, empty for the session's.
 
         Raises:
             NotAvailable, NoProvider, ArchiveFailed: it cannot be asked for here.
@@ -153,7 +160,7 @@ class Service:
             raise NoProvider
         model = self.host.model(umo, choice.provider)
         core = self.host.core(umo)
-        line = await self.compress_line(cid, args, await self.host.chat_model(umo))
+        line = await self.compress_line(cid, args, await self.host.chat_model(umo, chat_id))
         job = Job(
             umo=umo,
             model=model.info,

@@ -15,7 +15,7 @@ from .status_reply import StatusFacts
 
 
 async def session_state(
-    service: Service, automatic: Automatic, umo: str
+    service: Service, automatic: Automatic, umo: str, chat_id: str = ""
 ) -> tuple[StatusFacts, ProviderChoice]:
     """What is known of a session's current conversation, and the provider chain.
 
@@ -28,9 +28,9 @@ async def session_state(
     settings = service.settings
     lines = settings.lines(umo)
     args = build_compact_args(ParseResult({}, "", []), settings, lines)
-    choice = await service.host.choose(umo, args.provider_id, args.config_provider_id)
+    choice = await service.host.choose(umo, args.provider_id, args.config_provider_id, chat_id)
     layout, row = await service.compactions.layout(cid)
-    chat = await service.host.chat_model(umo)
+    chat = await service.host.chat_model(umo, chat_id)
     line = await service.compress_line(cid, lines, chat)
     counted = service.count_line(umo, lines)
     facts = StatusFacts(

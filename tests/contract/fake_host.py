@@ -149,7 +149,9 @@ class FakeHost:
         """See `Host`."""
         return canonical_json(_round_trip(message))
 
-    async def choose(self, umo: str, run_id: str, config_id: str) -> ProviderChoice:
+    async def choose(
+        self, umo: str, run_id: str, config_id: str, chat_id: str = ""
+    ) -> ProviderChoice:
         """See `Host`: of the ids, in order, the first of `models`; else the session's."""
         await self._enter("choose")
         skipped: list[SkippedLevel] = []
@@ -163,8 +165,8 @@ class FakeHost:
                 return ProviderChoice(self.models[name.strip()], level, tuple(skipped))
             if name.strip():
                 skipped.append(SkippedLevel(level, name.strip(), "missing"))
-        level = "session" if self.session_model else None
-        return ProviderChoice(self.session_model, level, tuple(skipped))
+        model = self.models.get(chat_id) or self.session_model
+        return ProviderChoice(model, "session" if model else None, tuple(skipped))
 
     def model(self, umo: str, provider: Any) -> Model:
         """See `Host`: here a provider is its model."""
@@ -329,7 +331,8 @@ def _round_trip(message: Message) -> Message:
 
 
 def _part(part: Any) -> dict[str, Any] | None:
-    key = _PART_KEYS.get(part.get("type")) if isinstance(part, dict) else None
+    kind = part.get("type") if isinstance(part, dict) else None
+    key = _PART_KEYS.get(kind) if isinstance(kind, str) else None
     value = part.get(key) if key else None
     if key in ("image_url", "audio_url"):
         if not isinstance(value, dict) or not isinstance(value.get("url"), str):
