@@ -117,7 +117,8 @@ def _first_part(message: Message) -> str:
     """The beginning of a message without text: its image, most likely."""
     content = message.get("content")
     part = content[0] if isinstance(content, list) and content else None
-    holder = part.get(part.get("type")) if isinstance(part, dict) else None
+    kind = part.get("type") if isinstance(part, dict) else None
+    holder = part.get(kind) if isinstance(part, dict) and isinstance(kind, str) else None
     url = holder.get("url") if isinstance(holder, dict) else holder
     return url[:_TELLING] if isinstance(url, str) else ""
 

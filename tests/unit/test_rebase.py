@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from astrbot_plugin_compact.summary.archive import Archive
 from astrbot_plugin_compact.summary.archive_types import SpanMessage
 from astrbot_plugin_compact.summary.errors import HistoryChanged, NotSmaller
 from astrbot_plugin_compact.summary.heads import ACKNOWLEDGEMENT, HEAD_PREFIX
-from astrbot_plugin_compact.summary.history import parse_history
+from astrbot_plugin_compact.summary.history import parse_history, stored_as
 from astrbot_plugin_compact.summary.plan import CompactionPlan, PlanOptions, plan_compaction
 from astrbot_plugin_compact.summary.trims import Trims, TrimsSince
 from hypothesis import assume, given, settings
@@ -35,7 +36,7 @@ from tests.unit.runs import UMO, PointedHost, Points, World, new_world
 
 Message = dict[str, Any]
 
-_words = st.sampled_from(["yes", "go on", "word " * 30, "词语" * 40])
+_words = st.sampled_from(["yes", "go on", "word " * 30, "词语" * 40, "word " * 400])
 _rounds = st.builds(
     lambda question, steps, answer, record: [
         user(question),
@@ -150,7 +151,26 @@ def _less(whole: Sequence[Message], kept: Sequence[Message]) -> list[Message]:
 async def committed_after(
     tmp_path: Path, messages: list[Message], now: list[Message], dropped: list[Message]
 ) -> list[Message]:
-    """What a commit makes of a history that the host trimmed, its droppings archived."""
+    """What a commit leaves behind the head of a history that the host trimmed."""
+    async with trimmed_world(tmp_path, messages, now, dropped) as world:
+        after: list[Message] = world.host.history(world.cid)
+    return [m for m in after if not is_checkpoint(m)][1 + (after[1] == _HOST_PAIR[1]) :]
+
+
+async def pending_after(
+    tmp_path: Path, messages: list[Message], now: list[Message], dropped: list[Message]
+) -> list[Message]:
+    """What of the host's droppings waits for the next compaction."""
+    async with trimmed_world(tmp_path, messages, now, dropped) as world:
+        batches = await world.archive.pending_trimmed(world.cid)
+    return [dict(stored_as(m.raw).data) for batch in batches for m in batch.messages]
+
+
+@asynccontextmanager
+async def trimmed_world(
+    tmp_path: Path, messages: list[Message], now: list[Message], dropped: list[Message]
+) -> AsyncIterator[World]:
+    """A compaction committed after the host trimmed, what it dropped in the archive."""
     async with new_world(tmp_path, messages) as world:
         trims = Trims()
         draft = replace(world.draft(0.3), trims=TrimsSince(trims, world.cid))
@@ -159,15 +179,12 @@ async def committed_after(
         world.host.write(world.cid, now)
         trims.archived(world.cid)
         await world.commit(draft)
-        after: list[Message] = world.host.history(world.cid)[3:]
-        return after
+        yield world
 
 
 async def test_of_rounds_alike_the_last_one_is_the_tail(tmp_path: Path) -> None:
-    alike = [user("yes"), assistant("word " * 40)]
-    whole = [*alike, *alike, *talk(2), *alike]
-    now, dropped = [alike[0], *alike], [alike[1], *alike, *talk(2)]
-    kept = await committed_after(tmp_path, whole, now, dropped)
+    alike = [user("yes " * 90), assistant("word " * 40)]
+    kept = await committed_after(tmp_path, [*alike, *alike], [alike[0], *alike], [alike[1]])
     assert kept == alike
 
 
@@ -175,6 +192,31 @@ async def test_after_a_trim_the_tail_and_newcomers_stay(tmp_path: Path) -> None:
     whole = talk(6)
     kept = await committed_after(tmp_path, whole, [*whole[4:], *talk(1, 2)], whole[:4])
     assert kept == [*whole[10:], *talk(1, 2)]
+
+
+async def test_what_the_summary_does_not_cover_waits_for_the_next(tmp_path: Path) -> None:
+    whole = [user("word " * 400), assistant("!"), *talk(5)]
+    pending = await pending_after(tmp_path, whole, [whole[0], *whole[11:]], [*whole[1:11]])
+    assert pending == whole[1:11]
+
+
+async def test_what_the_summary_covers_is_covered(tmp_path: Path) -> None:
+    whole = [user("word " * 400), assistant("!"), *talk(5)]
+    assert await pending_after(tmp_path, whole, [whole[0], *whole[6:]], whole[1:6]) == []
+
+
+async def test_a_host_summary_of_more_than_ours_stays(tmp_path: Path) -> None:
+    whole = [user("word " * 400), assistant("!"), *talk(5)]
+    pair = [user(HEAD_PREFIX + "They talked. " * 99), assistant(ACKNOWLEDGEMENT)]
+    kept = await committed_after(tmp_path, whole, [*pair, whole[11]], whole[:11])
+    assert kept == [*pair, whole[11]]
+
+
+async def test_a_host_summary_of_what_ours_covers_goes(tmp_path: Path) -> None:
+    whole = [user("word " * 400), assistant("!"), *talk(5)]
+    pair = [user(HEAD_PREFIX + "They talked. " * 99), assistant(ACKNOWLEDGEMENT)]
+    kept = await committed_after(tmp_path, whole, [*pair, *whole[8:]], whole[:8])
+    assert kept == whole[8:]
 
 
 async def test_a_message_that_is_gone_and_not_archived_fails_the_run(tmp_path: Path) -> None:
