@@ -432,6 +432,20 @@ async def test_a_history_changed_by_another_writer_is_not_taken_for_trimmed(
     assert slow.texts() == [m["content"] for m in edited]
 
 
+async def test_a_trim_is_no_licence_for_another_writer(slow: FakeBot, gate: Gate) -> None:
+    """What the user deleted after the trim is in no archive: it must not be summarised back."""
+    seed(slow, talk(1, 20))
+    await slow.turn("M-30", usage=6_900)
+    await gate.reached.wait()
+    await slow.turn("M-31", trim=keep_turns(18))
+    edited = slow.host.history(slow.host.current[UMO])[6:]
+    seed(slow, edited)
+    gate.open.set()
+    await slow.looked_through()
+
+    assert slow.texts() == [m["content"] for m in edited]
+
+
 # --- wake-ups
 
 
