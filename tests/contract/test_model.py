@@ -394,7 +394,9 @@ class TestProviderOfAPlugin:
 
     async def test_it_is_left_at_the_limit(self) -> None:
         with pytest.raises(SummaryTimeout):
-            await self._model(None).ask(replace(REQUEST, timeout_seconds=0.05))
+            await asyncio.wait_for(
+                self._model(None).ask(replace(REQUEST, timeout_seconds=0.05)), 10
+            )
 
     async def test_a_limit_of_its_own_is_a_limit_too(self) -> None:
         with pytest.raises(SummaryTimeout):
