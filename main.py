@@ -242,6 +242,7 @@ class CompactPlugin(Star):
         given = await self.watch.begin(turn)
         if given.contexts is not None:
             req.contexts = [*req.contexts[: turn.begin_dialogs], *map(dict, given.contexts)]
+            turn.contexts = req.contexts
         req.system_prompt = (req.system_prompt or "") + given.system_text
         if given.recallable:
             # A set of our own: the request's may be shared with other requests.

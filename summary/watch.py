@@ -78,6 +78,13 @@ class Watch:
             self._emptied[turn.cid] = turn.started_seconds
             async with self._archiving:
                 pass  # what is being archived from before is cleared below
+        try:
+            return await self._given(turn)
+        except CompactError as error:
+            self._service.log.warning("a request of %s is given nothing: %s", turn.umo, error)
+            return Additions()
+
+    async def _given(self, turn: Turn) -> Additions:
         live = await self.lives.get(turn.cid)
         is_running = turn.cid in self._service.compactions.running
         if live is None and not is_running:

@@ -130,6 +130,7 @@ class FakeBot:
             given = await self.watch.begin(turn)
             if given.contexts is not None:
                 history = [dict(message) for message in given.contexts]
+                turn.contexts = history
             messages = [*history, {"role": "user", "content": text}]
             current = [messages]
             turn.agent_begins(lambda: current[0])

@@ -589,3 +589,45 @@ async def test_a_run_whose_whole_span_was_trimmed_meanwhile_is_committed(
     assert "M-31" in slow.texts()
     assert "M-1 " in slow.texts()[0]
     assert slow.watch.automatic._backoffs[slow.host.current[UMO]].failures == 0
+
+
+async def test_a_queued_request_s_old_history_is_not_judged(bot: FakeBot) -> None:
+    """Its forty messages are over the count line; the history it was given is not."""
+    seed(bot, talk(1, 20))
+    await bot.compact()
+    bot.host.settings = CoreCompression(max_turns=15)
+
+    await bot.turn("M-30", contexts=talk(1, 20), usage=500)
+    await bot.looked_through()
+
+    assert len(model(bot).requests) == 1
+
+
+async def test_an_archive_that_fails_disturbs_no_turn(bot: FakeBot, tmp_path: Path) -> None:
+    await compacted(bot)
+    await bot.service.stop()
+    (tmp_path / "archive.db").write_bytes(b"no archive" * 1_000)
+    bot.watch.lives.changed(bot.host.current[UMO])
+
+    given, _ = await bot.turn("M-8", trim=keep_turns(1))
+    await bot.looked_through()
+
+    assert given.system_text == ""
+    assert bot.texts()[-1] == "re: M-8"
+
+
+async def test_what_was_dropped_before_a_clearing_is_not_in_a_later_summary(bot: FakeBot) -> None:
+    """The clearing and the next turn come between the turn's end and its looking through."""
+    seed(bot, talk(1, 6))
+
+    async def clear_and_talk() -> None:
+        bot.reset()
+        await bot.turn("M-20")
+
+    bot.host.interfere("read", clear_and_talk)
+
+    await bot.turn("M-7", trim=keep_turns(3))
+    await bot.looked_through()
+
+    assert bot.texts() == ["M-20", "re: M-20"]
+    assert await pending(bot) == []
