@@ -30,7 +30,7 @@ from .archive_store import find_conversation
 from .archive_types import Found, Recalled
 
 # How much is looked at for one query; the newest candidates come first.
-_CANDIDATES = 500
+_CANDIDATES = 300
 _CANDIDATE_CHARS = 4_000_000
 _WORD_CANDIDATES = 300
 _PARTIAL_CANDIDATES = 200

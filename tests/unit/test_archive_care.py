@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from astrbot_plugin_compact.summary import archive_care
 from astrbot_plugin_compact.summary.archive import Archive, Overview, Sample, Stage, Stats
 from astrbot_plugin_compact.summary.errors import ArchiveFailed
 
@@ -283,6 +284,25 @@ async def test_a_sound_archive_is_found_sound(archive: Archive) -> None:
     await compact(archive, *(f"第{n}句" for n in range(1000)))
     health = await archive.verify(limit_seconds=60)
     assert (health.is_ok, health.is_complete, health.checked) == (True, True, 1000)
+
+
+async def test_a_large_archive_is_checked_without_reading_its_messages_twice(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive_care, "_WHOLE_PAGES", 1)
+    archive = await Archive.open(path)
+    await compact(archive, *(f"第{n}句" for n in range(1000)))
+    await archive.tended()
+    health = await archive.verify(limit_seconds=60)
+    assert (health.is_ok, health.checked) == (True, 1000)
+    await archive.close()
+    ((page,),) = rows(path, "SELECT rootpage FROM sqlite_master WHERE name = 'known_compaction'")
+    with path.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(b"\x00" * 4096)
+    archive = await Archive.open(path)
+    assert not (await archive.verify()).is_ok
+    await archive.close()
 
 
 async def test_an_empty_archive_is_sound(archive: Archive) -> None:
