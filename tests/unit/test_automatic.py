@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,23 @@ async def test_who_waited_is_judged_again(tmp_path: Path) -> None:
 
         assert isinstance(by_hand.result(), Outcome)
         assert len(model.requests) == 2
+
+
+async def test_who_waited_is_not_run_once_it_is_switched_off(tmp_path: Path) -> None:
+    gate = Gate()
+    model = CarryingModel(gate)
+    async with new_bot(tmp_path, model, max_parallel=1) as bot:
+        for umo in ("qq:FriendMessage:1", UMO):
+            bot.host.add(umo, talk(1, 20))
+        await due(bot, "qq:FriendMessage:1")
+        await gate.reached.wait()
+        await due(bot)
+        bot.service.settings = replace(bot.service.settings, auto_compact=False)
+        gate.open.set()
+        await bot.looked_through()
+
+        assert len(model.requests) == 1
+        assert not is_compacted(bot)
 
 
 async def test_a_session_that_switched_while_it_waited_is_left_alone(tmp_path: Path) -> None:
