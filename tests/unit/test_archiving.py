@@ -1,0 +1,68 @@
+"""Messages as they go into the archive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from astrbot_plugin_compact.summary.archive_types import SpanMessage, Speaker
+from astrbot_plugin_compact.summary.archiving import to_archive
+from astrbot_plugin_compact.summary.history import content_hash, stored
+
+from tests.unit.histories import assistant, checkpoint, result, user
+
+GROUP = (
+    "<system_reminder>You are in a group chat. Belows are group chat context after your last "
+    "reply:\n--- BEGIN CONTEXT---\n[Ann/12:00:01]:  lunch?\n[Bob/12:00:09]:  noodles\n"
+    "--- END CONTEXT ---\n</system_reminder>"
+)
+
+
+def parts(*texts: str) -> dict[str, Any]:
+    return user([{"type": "text", "text": text} for text in texts])
+
+
+def archived(message: dict[str, Any], *said: Speaker, kept: bool = False) -> SpanMessage:
+    return to_archive(stored(message), {content_hash(message): said}, kept=kept)
+
+
+def test_the_raw_text_is_the_stored_one() -> None:
+    message = stored(user("\ud83d 继续", x=1.0))
+    assert to_archive(message, {}, kept=True) == SpanMessage(
+        message.raw, "user", "\ud83d 继续", True
+    )
+
+
+def test_what_the_group_said_is_found_too() -> None:
+    assert archived(parts("order it", GROUP)).text == "Ann: lunch?\nBob: noodles\norder it"
+
+
+@pytest.mark.parametrize(
+    ("identity", "label"),
+    [
+        ("User ID: 42, Nickname: Ann", "Ann(42)"),
+        ("User ID: 42, Nickname: ", "42"),
+        ("User ID: , Nickname: Ann", "Ann"),
+        ("User ID: , Nickname: ", None),
+    ],
+)
+def test_a_reminder_names_the_speaker(identity: str, label: str | None) -> None:
+    message = parts("hi", f"<system_reminder>{identity}</system_reminder>")
+    found = archived(message)
+    assert (found.text, found.speaker, found.time_seconds) == ("hi", label, None)
+
+
+def test_a_reminder_comes_before_what_was_noted() -> None:
+    message = parts("hi", "<system_reminder>User ID: 42, Nickname: Ann</system_reminder>")
+    found = archived(message, Speaker("7", "Bob", 3.0))
+    assert (found.speaker, found.time_seconds) == ("Ann(42)", 3.0)
+
+
+def test_only_users_are_speakers() -> None:
+    for message in (assistant("hi"), result("c1", "hi")):
+        found = archived(message, Speaker("7", "Bob", 3.0))
+        assert (found.text, found.speaker, found.time_seconds) == ("hi", None, None)
+
+
+def test_a_checkpoint_says_nothing() -> None:
+    assert archived(checkpoint("a")).text == ""
