@@ -150,6 +150,8 @@ class _Builder:
     def take(self, units: Sequence[Candidate], at: Progress) -> Progress:
         """Put in new units while they fit; where the next request begins."""
         index, offset, number = at.index, at.offset, at.next_number
+        # Where all of them fit, their single prices are of no interest.
+        all_fit = offset == 0 and _fits_whole(units[index:], self.left, self.cost)
         while index < len(units):
             unit = units[index]
             block = unit.block
@@ -158,7 +160,7 @@ class _Builder:
                 index += 1
                 continue
             label = number_label(number, unit.tokens) if unit.keepable else ""
-            price = self._price(text, label)
+            price = 0 if all_fit else self._price(text, label)
             if offset == 0 and price <= self.half:
                 if price > self.left:
                     break

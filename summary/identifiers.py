@@ -156,6 +156,9 @@ def _newest_found(newest_first: Iterable[str]) -> Iterator[str]:
     words: set[str] = set()
     scanned = 0
     for text in newest_first:
+        # Most of what people say is plain prose.
+        if _TELLING.search(text) is None:
+            continue
         new = [word for word in dict.fromkeys(reversed(text.split())) if word not in words]
         words.update(new)
         found = [found for word in new for found in reversed(_find_in_word(word))]
@@ -172,11 +175,12 @@ def _newest_found(newest_first: Iterable[str]) -> Iterator[str]:
 def _sources(unit: Unit) -> Iterator[str]:
     """What a unit's user wrote and what its tools were called with, newest first."""
     for item in reversed(unit.items):
-        if item.role == "user":
-            text = read_user_text(item.data).text
+        message = item.message
+        if message.role == "user":
+            text = read_user_text(message.data).text
             if not is_wake_up(text):
                 yield _readable(text)
-        for call in reversed(tool_calls(item.data)):
+        for call in reversed(tool_calls(message.data)):
             yield _readable(_arguments_strings(call))
 
 
