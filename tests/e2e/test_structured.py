@@ -494,8 +494,8 @@ def test_ninety_megabytes_of_images_take_a_small_multiple_of_it(bot: Bot, chat: 
 
     assert DONE in chat.send("/compact keep 0.1", timeout_seconds=120).text
 
-    # The row as text twice, its messages as text and as values, SQLite's copies.
-    assert peak_bytes(bot) - held < 8 * size
+    # A row as text twice, its messages as text and as values, and what SQLite compares.
+    assert peak_bytes(bot) - held < 10 * size
     kept = without_checkpoints(chat.row().messages)[2:]
     assert 0 < len(kept) <= 6
     text = chat.row().text or ""
