@@ -111,16 +111,17 @@ def _begins(items: Sequence[Item], with_items: Sequence[Item], host: Host) -> bo
 
 def _leads(old: Sequence[Item], body: Sequence[Item], host: Host) -> list[int]:
     """How many messages may stand in front of the kept end, the most first."""
-    leads = [0]
     if not body:
-        return leads
+        return [0]
     first = next((item for item in old if item.role == "user"), None)
     is_first = first is not None and same_message(first.message, body[0].message, host)
-    if is_first or may_be_head(body[0].data):
-        leads.insert(0, 1)
-        if may_be_head(body[0].data) and len(body) > 1 and is_acknowledgement(body[1].data):
-            leads.insert(0, 2)
-    return leads
+    has_pair = may_be_head(body[0].data) and len(body) > 1 and is_acknowledgement(body[1].data)
+    if may_be_head(body[0].data) and not is_first:
+        # A summary that was not there before: it may not stay behind ours.
+        return [2] if has_pair else [1]
+    if not is_first:
+        return [0]
+    return [2, 1, 0] if has_pair else [1, 0]
 
 
 def _alignments(

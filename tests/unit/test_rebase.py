@@ -1,232 +1,184 @@
-"""A plan on a history that the host trimmed meanwhile: nothing is lost, nothing passed over."""
+"""The cut of a plan on a history the host trimmed since (spec 2.7, rule 2)."""
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import replace
-from pathlib import Path
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from astrbot_plugin_compact.summary.archive import Archive
-from astrbot_plugin_compact.summary.archive_types import SpanMessage
-from astrbot_plugin_compact.summary.errors import HistoryChanged, NotSmaller
-from astrbot_plugin_compact.summary.heads import ACKNOWLEDGEMENT, HEAD_PREFIX
-from astrbot_plugin_compact.summary.history import parse_history, stored_as
-from astrbot_plugin_compact.summary.plan import CompactionPlan, PlanOptions, plan_compaction
-from astrbot_plugin_compact.summary.trims import Trims, TrimsSince
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
-
-from tests.unit.histories import (
-    assistant,
-    call,
-    checkpoint,
-    history,
-    raws,
-    result,
-    spelled,
-    talk,
-    user,
+from astrbot_plugin_compact.summary.archive_types import ArchivedMessage, TrimmedBatch
+from astrbot_plugin_compact.summary.errors import HistoryChanged
+from astrbot_plugin_compact.summary.history import parse_history
+from astrbot_plugin_compact.summary.plan import (
+    CompactionPlan,
+    Layout,
+    PlanOptions,
+    plan_compaction,
+    read_layout,
 )
-from tests.unit.runs import UMO, PointedHost, Points, World, new_world
+from astrbot_plugin_compact.summary.rebase import Rebased, rebase_trimmed
 
+from tests.contract.fake_bot import host_summary, keep_turns
+from tests.contract.fake_host import FakeHost
+
+HOST = FakeHost()
 Message = dict[str, Any]
 
-_words = st.sampled_from(["yes", "go on", "word " * 30, "词语" * 40, "word " * 400])
-_rounds = st.builds(
-    lambda question, steps, answer, record: [
-        user(question),
-        *(m for n in range(steps) for m in (call(f"c{n}"), result(f"c{n}", "found " * 30))),
-        assistant(answer),
-        *record,
-    ],
-    _words,
-    st.sampled_from([0, 0, 1, 2]),
-    _words,
-    st.sampled_from([[], [checkpoint()]]),
-)
-_histories = st.lists(_rounds, min_size=2, max_size=6).map(
-    lambda rounds: [message for messages in rounds for message in messages]
-)
-_HOST_PAIR = [user(HEAD_PREFIX + "They talked."), assistant(ACKNOWLEDGEMENT)]
+
+def user(text: str) -> Message:
+    return {"role": "user", "content": text}
 
 
-def starts_of_rounds(messages: Sequence[Message]) -> list[int]:
-    return [n for n, message in enumerate(messages) if message["role"] == "user"]
+def assistant(text: str) -> Message:
+    return {"role": "assistant", "content": text}
 
 
-@pytest.fixture(scope="module")
-def runner_and_archive(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[asyncio.Runner, Archive]]:
-    """One archive for all examples; each has a conversation of its own."""
-    with asyncio.Runner() as runner:
-        archive = runner.run(Archive.open(tmp_path_factory.mktemp("archive") / "archive.db"))
-        yield runner, archive
-        runner.run(archive.close())
+def call(id_: str) -> Message:
+    function = {"name": "f", "arguments": "{}"}
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"type": "function", "id": id_, "function": function}],
+    }
 
 
-@settings(deadline=None)
-@given(
-    messages=_histories,
-    newcomers=st.sampled_from([[], talk(1)]),
-    start=st.integers(0, 99),
-    lead=st.sampled_from(["nothing", "first request", "pair"]),
-    ratio=st.sampled_from([0, 0.15, 0.3]),
-)
-def test_a_trim_of_the_host_loses_nothing(
-    runner_and_archive: tuple[asyncio.Runner, Archive],
-    messages: list[Message],
-    newcomers: list[Message],
-    start: int,
-    lead: str,
-    ratio: float,
-) -> None:
-    runner, archive = runner_and_archive
-    starts = starts_of_rounds(messages)
-    first = starts[start % len(starts)]
-    in_front = {"nothing": [], "first request": messages[:1], "pair": _HOST_PAIR}[lead]
-    trimmed = [*(in_front if first else []), *messages[first:], *newcomers]
-    points = Points()
-    world = World(PointedHost(points), archive, points, messages)
-    plan = plan_compaction(history(messages).layout, PlanOptions(ratio, 1), (), "")
-    assume(isinstance(plan, CompactionPlan))
-    runner.run(_commit_after_trim(world, [*messages, *newcomers], trimmed, ratio))
+def result(id_: str) -> Message:
+    return {"role": "tool", "tool_call_id": id_, "content": f"result {id_}"}
 
 
-async def _commit_after_trim(
-    world: World, whole: list[Message], trimmed: list[Message], ratio: float
-) -> None:
-    draft = world.draft(ratio)
-    trims = Trims()
-    draft = replace(draft, trims=TrimsSince(trims, world.cid))
-    dropped = parse_history(spelled(_less(whole, trimmed)))
-    if dropped:
-        batch = [SpanMessage(m.raw, m.role, "") for m in dropped]
-        await world.archive.add_trimmed(UMO, world.cid, batch)
-    world.host.write(world.cid, trimmed)
-    trims.archived(world.cid)
-    try:
-        done = await world.commit(draft)
-    except NotSmaller:
-        assert world.host.history(world.cid) == trimmed
-        return
-    record = await world.archive.by_id(done.id)
-    assert record is not None
-    archived = [m.raw for m in await world.archive.messages(done.id)]
-    row = raws(parse_history(world.text))
-    everywhere = Counter([*row, *record.head_before_raw, *archived, *raws(dropped)])
-    held = Counter(raws(parse_history(spelled([m for m in whole if not is_checkpoint(m)]))))
-    assert held <= everywhere
-    # What the summary does not cover is still in the history, or waits for the next one.
-    span = Counter(item.message.raw for unit in draft.plan.span for item in unit.items)
-    pending = await world.archive.pending_trimmed(world.cid)
-    assert held - span <= Counter([*row, *(m.raw for batch in pending for m in batch.messages)])
+def rounds(first: int, last: int) -> list[Message]:
+    return [
+        each for n in range(first, last + 1) for each in (user(f"u{n}" * 2), assistant(f"a{n}" * 2))
+    ]
 
 
-def is_checkpoint(message: Message) -> bool:
-    return message["role"] == "_checkpoint"
+def layout(messages: Sequence[Message]) -> Layout:
+    stored = parse_history(json.dumps(list(messages)))
+    return read_layout(stored, HOST.count_tokens, lambda _: None)
 
 
-def _less(whole: Sequence[Message], kept: Sequence[Message]) -> list[Message]:
-    """What of a history is gone, the earliest of equal messages first; no checkpoints."""
-    spare = Counter(spelled([message]) for message in kept)
-    gone: list[Message] = []
-    for message in reversed(whole):
-        key = spelled([message])
-        if spare[key] > 0:
-            spare[key] -= 1
-        elif not is_checkpoint(message):
-            gone.insert(0, message)
-    return gone
+def plan_of(messages: Sequence[Message], ratio: float = 0) -> CompactionPlan:
+    plan = plan_compaction(layout(messages), PlanOptions(ratio, 1), (), "")
+    assert isinstance(plan, CompactionPlan)
+    return plan
 
 
-# --- by example
+def batch(id_: int, *messages: Message) -> TrimmedBatch:
+    archived = tuple(
+        ArchivedMessage(n, json.dumps(m), m["role"], "", False, None, None)
+        for n, m in enumerate(messages)
+    )
+    return TrimmedBatch(id_, "host_trim", 0.0, archived)
 
 
-async def committed_after(
-    tmp_path: Path, messages: list[Message], now: list[Message], dropped: list[Message]
-) -> list[Message]:
-    """What a commit leaves behind the head of a history that the host trimmed."""
-    async with trimmed_world(tmp_path, messages, now, dropped) as world:
-        after: list[Message] = world.host.history(world.cid)
-    return [m for m in after if not is_checkpoint(m)][1 + (after[1] == _HOST_PAIR[1]) :]
+def rebased(
+    plan: CompactionPlan,
+    now: Sequence[Message],
+    *batches: TrimmedBatch,
+    retained: frozenset[int] = frozenset(),
+) -> Rebased:
+    return rebase_trimmed(plan, retained, layout(now), batches, HOST)
 
 
-async def pending_after(
-    tmp_path: Path, messages: list[Message], now: list[Message], dropped: list[Message]
-) -> list[Message]:
-    """What of the host's droppings waits for the next compaction."""
-    async with trimmed_world(tmp_path, messages, now, dropped) as world:
-        batches = await world.archive.pending_trimmed(world.cid)
-    return [dict(stored_as(m.raw).data) for batch in batches for m in batch.messages]
+def texts(found: Rebased) -> tuple[list[Any], list[Any]]:
+    """What is left of the span, and the tail."""
+    span = [item.data["content"] for unit in found.plan.span for item in unit.items]
+    return span, [item.data["content"] for item in found.plan.tail]
 
 
-@asynccontextmanager
-async def trimmed_world(
-    tmp_path: Path, messages: list[Message], now: list[Message], dropped: list[Message]
-) -> AsyncIterator[World]:
-    """A compaction committed after the host trimmed, what it dropped in the archive."""
-    async with new_world(tmp_path, messages) as world:
-        trims = Trims()
-        draft = replace(world.draft(0.3), trims=TrimsSince(trims, world.cid))
-        batch = [SpanMessage(m.raw, m.role, "") for m in parse_history(spelled(dropped))]
-        await world.archive.add_trimmed(UMO, world.cid, batch)
-        world.host.write(world.cid, now)
-        trims.archived(world.cid)
-        await world.commit(draft)
-        yield world
+def test_the_end_of_the_span_and_what_followed() -> None:
+    now = [*rounds(3, 5), *rounds(6, 7)]
+    found = rebased(plan_of(rounds(1, 5)), now, batch(7, *rounds(1, 2)))
+    assert texts(found) == (
+        [m["content"] for m in rounds(3, 5)],
+        [m["content"] for m in rounds(6, 7)],
+    )
+    assert found.covers == (7,)
+    assert found.gone_tokens == sum(HOST.count_tokens(m) for m in rounds(1, 2))
 
 
-async def test_of_rounds_alike_the_last_one_is_the_tail(tmp_path: Path) -> None:
-    alike = [user("yes " * 90), assistant("word " * 40)]
-    kept = await committed_after(tmp_path, [*alike, *alike], [alike[0], *alike], [alike[1]])
-    assert kept == alike
+def test_the_first_user_message_may_lead() -> None:
+    """AstrBot puts it in front where the rest would not begin with a user's."""
+    now = [*rounds(1, 1)[:1], *rounds(4, 5), user("new")]
+    found = rebased(plan_of(rounds(1, 5)), now, batch(7, *rounds(1, 3)[1:]))
+    assert texts(found) == ([m["content"] for m in rounds(4, 5)], ["new"])
+    assert found.plan.cut == 5
 
 
-async def test_after_a_trim_the_tail_and_newcomers_stay(tmp_path: Path) -> None:
-    whole = talk(6)
-    kept = await committed_after(tmp_path, whole, [*whole[4:], *talk(1, 2)], whole[:4])
-    assert kept == [*whole[10:], *talk(1, 2)]
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_the_host_s_own_summary_may_lead(acknowledged: bool) -> None:
+    pair = host_summary(0)([])[: 2 if acknowledged else 1]
+    found = rebased(
+        plan_of(rounds(1, 5)), [*pair, *rounds(5, 5), user("new")], batch(7, *rounds(1, 4))
+    )
+    assert texts(found) == ([m["content"] for m in rounds(5, 5)], ["new"])
+    assert found.covers == (7,)
 
 
-async def test_what_the_summary_does_not_cover_waits_for_the_next(tmp_path: Path) -> None:
-    whole = [user("word " * 400), assistant("!"), *talk(5)]
-    pending = await pending_after(tmp_path, whole, [whole[0], *whole[11:]], [*whole[1:11]])
-    assert pending == whole[1:11]
-
-
-async def test_what_the_summary_covers_is_covered(tmp_path: Path) -> None:
-    whole = [user("word " * 400), assistant("!"), *talk(5)]
-    assert await pending_after(tmp_path, whole, [whole[0], *whole[6:]], whole[1:6]) == []
-
-
-async def test_a_host_summary_of_more_than_ours_stays(tmp_path: Path) -> None:
-    whole = [user("word " * 400), assistant("!"), *talk(5)]
-    pair = [user(HEAD_PREFIX + "They talked. " * 99), assistant(ACKNOWLEDGEMENT)]
-    kept = await committed_after(tmp_path, whole, [*pair, whole[11]], whole[:11])
-    assert kept == [*pair, whole[11]]
-
-
-async def test_a_host_summary_of_what_ours_covers_goes(tmp_path: Path) -> None:
-    whole = [user("word " * 400), assistant("!"), *talk(5)]
-    pair = [user(HEAD_PREFIX + "They talked. " * 99), assistant(ACKNOWLEDGEMENT)]
-    kept = await committed_after(tmp_path, whole, [*pair, *whole[8:]], whole[:8])
-    assert kept == whole[8:]
-
-
-async def test_a_message_that_is_gone_and_not_archived_fails_the_run(tmp_path: Path) -> None:
-    whole = talk(6)
+def test_a_summary_of_the_host_that_speaks_of_newer_messages_is_not_replaced() -> None:
+    now = [*host_summary(0)([])[:2], user("new")]
+    dropped = batch(7, *rounds(1, 5), *rounds(6, 6))
     with pytest.raises(HistoryChanged):
-        await committed_after(tmp_path, whole, whole[4:], whole[:3])
+        rebased(plan_of(rounds(1, 5)), now, dropped)
 
 
-async def test_an_edit_besides_the_trim_fails_the_run(tmp_path: Path) -> None:
-    whole = talk(6)
-    edited = [whole[4], assistant("edited"), *whole[6:]]
+def test_newer_messages_dropped_by_turns_wait_for_the_next_summary() -> None:
+    found = rebased(plan_of(rounds(1, 5)), rounds(8, 9), batch(7, *rounds(1, 7)))
+    assert texts(found) == ([], [m["content"] for m in rounds(8, 9)])
+    assert found.covers == ()
+
+
+def test_a_message_that_is_gone_and_in_no_archive_is_another_writer_s_doing() -> None:
     with pytest.raises(HistoryChanged):
-        await committed_after(tmp_path, whole, edited, whole[:4])
+        rebased(plan_of(rounds(1, 5)), rounds(4, 6), batch(7, *rounds(1, 2)))
+
+
+def test_a_changed_message_is_another_writer_s_doing() -> None:
+    now = [*rounds(4, 4)[:1], assistant("something else"), *rounds(5, 6)]
+    with pytest.raises(HistoryChanged):
+        rebased(plan_of(rounds(1, 5)), now, batch(7, *rounds(1, 3)))
+
+
+def test_of_equal_messages_as_many_must_be_archived_as_are_gone() -> None:
+    same = [user("好"), assistant("嗯")] * 4
+    with pytest.raises(HistoryChanged):
+        rebased(plan_of(same), [*same[:4], user("new")], batch(7, *same[:2]))
+    found = rebased(plan_of(same), [*same[:4], user("new")], batch(7, *same[:4]))
+    assert texts(found)[1] == ["new"]
+
+
+def test_groups_that_the_host_finds_broken_may_be_gone() -> None:
+    """It leaves out calls without results and lone results when it trims."""
+    history = [*rounds(1, 2), user("u3"), call("1"), user("u4"), result("1"), *rounds(5, 5)]
+    now = [user("u3"), user("u4"), *rounds(5, 5), user("new")]
+    dropped = batch(7, *rounds(1, 2), call("1"), result("1"))
+    found = rebased(plan_of(history), now, dropped)
+    assert texts(found) == (["u3", "u4", "u5u5", "a5a5"], ["new"])
+
+
+def test_retained_units_keep_their_messages_or_are_given_up() -> None:
+    plan = plan_of(rounds(1, 5))
+    found = rebased(
+        plan,
+        [*rounds(3, 5), user("new")],
+        batch(7, *rounds(1, 2)),
+        retained=frozenset({1, 4, 7}),
+    )
+    kept = [found.plan.span[index].items[0].data["content"] for index in sorted(found.retained)]
+    assert kept == ["u3u3", "a4a4"]
+
+
+@pytest.mark.parametrize("turns", range(1, 12))
+def test_whatever_the_host_keeps_by_turns_is_found_again(turns: int) -> None:
+    """Span and tail, with newcomers, for every limit."""
+    history = [*rounds(1, 6), call("1"), result("1"), assistant("done")]
+    plan = plan_of(history, 0.2)
+    full = [*history, user("new")]
+    now = keep_turns(turns)(full)
+    gone = [message for message in full if message not in now]
+    found = rebased(plan, now, batch(7, *gone)) if gone else None
+    if found is not None:
+        left, tail = texts(found)
+        assert [*left, *tail][-1] == "new"
+        assert len(left) + len(tail) + (found.plan.layout.body[0].data == history[0]) >= len(now)
