@@ -85,6 +85,8 @@ class Watch:
             return Additions()
 
     async def _given(self, turn: Turn) -> Additions:
+        # Asked before anything is read: what a turn notes meanwhile is not in what we read.
+        others_unnoted = self._unnoted[turn.cid] > 1
         live = await self.lives.get(turn.cid)
         is_running = turn.cid in self._service.compactions.running
         if live is None and not is_running:
@@ -112,7 +114,7 @@ class Watch:
             return given
         if now and await self.lives.covered(live, now):
             return replace(given, system_text=live.as_system_text())
-        if now and self._unnoted[turn.cid] > 1:
+        if now and others_unnoted:
             return given  # a turn that has just ended knows more than we do; the next one looks
         await self.lives.clear(turn.cid)
         await self.automatic.cleared(turn.cid)
