@@ -179,6 +179,7 @@ def test_a_summary_that_cannot_shrink_the_history_costs_one_call_in_the_next_tur
     assert len(ours(bot)) == 1
 
 
+@pytest.mark.hosts("newest")
 def test_automatic_compaction_switched_off_starts_none(bot: Bot, chat: WebChat) -> None:
     at_line(chat)
     watched = Judged(chat)
@@ -323,6 +324,7 @@ def test_fifty_sessions_at_their_lines_are_all_compacted_two_at_once(bot: Bot, q
 # -- layers and being seen ----------------------------------------------------------------------
 
 
+@pytest.mark.hosts("newest")
 def test_a_line_for_one_session_is_its_own(bot: Bot, chat: WebChat) -> None:
     other = WebChat(bot)
     for each in (chat, other):
@@ -375,6 +377,7 @@ def test_a_notice_is_said_where_the_setting_wants_it(
 # -- for other plugins --------------------------------------------------------------------------
 
 
+@pytest.mark.hosts("newest")
 def test_another_plugin_compacts_listens_and_gives_its_task_list(bot: Bot, chat: WebChat) -> None:
     at_line(chat)
 
