@@ -202,7 +202,7 @@ class TestAstrBotsCompressor:
     ) -> None:
         server.script(Silence())
         with pytest.raises(SummaryTimeout):
-            await real.summarize(ROUND, timeout_seconds=0.3)
+            await real.summarize(ROUND, timeout_seconds=1.0)
 
     async def test_the_reply_is_bounded(self, real: Door, server: ApiServer) -> None:
         real.script(ModelReply("The sum."))
