@@ -291,6 +291,7 @@ EMPTY_ANSWERS: dict[str, list[Message]] = {
 }
 
 
+@pytest.mark.hosts("newest")
 @both_engines
 @pytest.mark.parametrize("answer", EMPTY_ANSWERS.values(), ids=EMPTY_ANSWERS)
 def test_no_empty_message_is_sent_to_the_summary_model(
@@ -505,7 +506,7 @@ TAILS: dict[str, tuple[list[Message], str]] = {
 }
 
 
-@pytest.mark.hosts("newest", "4.25.3")
+@pytest.mark.hosts("newest")
 @both_engines
 @pytest.mark.parametrize("tail", TAILS)
 @pytest.mark.parametrize("first", ["user", "assistant"])

@@ -135,6 +135,7 @@ def test_a_preview_counts_what_a_run_then_does(bot: Bot, chat: WebChat) -> None:
     assert len(without_checkpoints(chat.row().messages)) == 2 + int(planned[2])
 
 
+@pytest.mark.hosts("newest")
 @pytest.mark.parametrize("typed", FOCUSES)
 def test_the_whole_focus_reaches_the_summary_model(bot: Bot, chat: WebChat, typed: str) -> None:
     """CASE 13."""

@@ -106,6 +106,7 @@ BAD = {
 }
 
 
+@pytest.mark.hosts("newest")
 @pytest.mark.parametrize("words", BAD, ids=lambda words: words or "nothing")
 def test_a_set_that_is_not_whole_saves_nothing(bot: Bot, chat: WebChat, words: str) -> None:
     before = config_bytes(bot)
