@@ -41,6 +41,16 @@ def ours(bot: Bot) -> list[Request]:
     return [each for each in bot.model.summaries if "# Conversation summary task" in each.system]
 
 
+def compactions(chat: WebChat) -> int:
+    """The compactions on record of the current conversation; one may take several requests."""
+    ((count,),) = chat.bot.archive_rows(
+        """SELECT count(*) FROM compaction JOIN conversation AS c ON c.id = conversation_id
+           WHERE CAST(cid AS TEXT) = ?""",
+        chat.row().cid,
+    )
+    return count
+
+
 def wait_compacted(bot: Bot, umo: str, timeout_seconds: float = 30) -> Row:
     """Wait until the session's history begins with a summary."""
     return bot.wait_row(umo, lambda row: is_compacted(row.messages), timeout_seconds)

@@ -27,6 +27,7 @@ from tests.e2e.lines import (
     a_line,
     answered,
     at_line,
+    compactions,
     ours,
     reach_line,
     wait_compacted,
@@ -65,7 +66,7 @@ def test_the_next_turns_start_no_second_run(bot: Bot, chat: WebChat) -> None:
     watched.turn(usage=UNDER_LINE)
     watched.turn(usage=UNDER_LINE)
 
-    assert len(ours(bot)) == 1
+    assert compactions(chat) == 1
 
 
 def test_after_a_compaction_a_turn_that_reports_nothing_starts_none(
@@ -80,7 +81,7 @@ def test_after_a_compaction_a_turn_that_reports_nothing_starts_none(
 
     chat.send("/compact status")
 
-    assert len(ours(bot)) == 1
+    assert compactions(chat) == 1
 
 
 def test_where_no_usage_is_reported_it_is_estimated(bot: Bot, chat: WebChat) -> None:
@@ -289,7 +290,7 @@ def test_turns_during_a_run_start_no_second_one(bot: Bot, chat: WebChat) -> None
     gate.open()
 
     row = wait_compacted(bot, chat.umo)
-    assert len(ours(bot)) == 1
+    assert compactions(chat) == 1
     assert text_of(row.messages).count("接着说。") >= 2
 
 
