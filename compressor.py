@@ -8,8 +8,8 @@ failure carries the provider's words and nothing that failed looks like a summar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from astrbot.core import logger
@@ -28,6 +28,7 @@ from astrbot.core.utils.active_event_registry import active_event_registry
 from astrbot.core.utils.llm_metadata import LLM_METADATAS
 from astrbot.core.utils.session_lock import session_lock_manager
 from sqlalchemy import Text, bindparam, select, type_coerce, update
+from sqlalchemy.exc import SQLAlchemyError
 
 from .summary.asking import ProviderModel
 from .summary.budget import UNKNOWN_OUTPUT_TOKENS
@@ -43,12 +44,13 @@ from .summary.chain import (
 )
 from .summary.copies import alternating, sendable
 from .summary.core_settings import CoreCompression
-from .summary.errors import CompactError, HostChanged, ProviderFailed, Unchanged
+from .summary.errors import CompactError, HostChanged, HostFailed, ProviderFailed, Unchanged
 from .summary.history import Message as StoredMessage
 from .summary.history import Stored, canonical_json, stored
 from .summary.host import BuiltinResult, Model, ModelInfo, ModelReply, Row
 from .summary.tokens import Estimator
 from .summary.wire import check_usable
+from .summary.wording import one_line
 
 if TYPE_CHECKING:
     from astrbot.core.platform import AstrMessageEvent
@@ -140,14 +142,14 @@ class AstrBotHost:
         query = select(
             table.c.user_id, type_coerce(table.c.content, Text), table.c.token_usage
         ).where(table.c.conversation_id == cid)
-        async with self._context.get_db().get_db() as session:
+        async with self._session() as session:
             row = (await session.execute(query)).one_or_none()
         return None if row is None else Row(row[0], cid, row[1], row[2] or 0)
 
     async def conversation_ids(self) -> frozenset[str]:
         """The ids of all conversations there are."""
         query = select(_conversations().c.conversation_id)
-        async with self._context.get_db().get_db() as session:
+        async with self._session() as session:
             return frozenset((await session.execute(query)).scalars())
 
     async def swap(self, cid: str, old_text: str | None, new_text: str) -> bool:
@@ -161,9 +163,18 @@ class AstrBotHost:
             .where(table.c.conversation_id == cid, content == old_text)
             .values(content=bindparam("new_text", new_text, Text()), token_usage=0)
         )
-        async with self._context.get_db().get_db() as session, session.begin():
+        async with self._session() as session, session.begin():
             result: Any = await session.execute(statement)
         return bool(result.rowcount == 1)
+
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[Any]:
+        """A session on AstrBot's database; what fails in it is said as one of ours."""
+        try:
+            async with self._context.get_db().get_db() as session:
+                yield session
+        except SQLAlchemyError as exc:
+            raise HostFailed(detail=one_line(str(exc))) from exc
 
     def lock(self, umo: str) -> AbstractAsyncContextManager[None]:
         """The lock a running turn of the session holds. Not re-entrant."""

@@ -26,6 +26,7 @@ CompactError
 ├── NothingToUndo
 ├── ArchiveFailed            the disk, or the archive file
 │   └── ArchiveTooNew
+├── HostFailed               the owner: AstrBot's own database failed
 └── HostChanged              the maintainer: AstrBot no longer works as we know it
 
 An error carries `key`, its sentence in `texts`, and `fields`, the sentence's values, so that
@@ -200,6 +201,12 @@ class ArchiveTooNew(ArchiveFailed):
     """The archive was written by a newer version of the plugin. Fields: `found`, `known`."""
 
     key = "error.archive_too_new"
+
+
+class HostFailed(CompactError):
+    """AstrBot's database cannot be read or written. Field: `detail`."""
+
+    key = "error.host_database"
 
 
 class HostChanged(CompactError):

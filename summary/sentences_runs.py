@@ -236,6 +236,13 @@ RUNS: dict[str, tuple[str, str]] = {
             "knows up to {known}); the history is unchanged. Please update the plugin."
         ),
     ),
+    "error.host_database": (
+        "❌ AstrBot 的数据库读写失败，历史未改动。请检查磁盘空间和权限，稍后再试：{detail}",
+        (
+            "❌ AstrBot's database cannot be read or written; the history is unchanged. Check disk "
+            "space and permissions, then try again: {detail}"
+        ),
+    ),
     "error.host": (
         "❌ 这个版本的 AstrBot 与插件不兼容，历史未改动。请反馈给插件作者：{detail}",
         (

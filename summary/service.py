@@ -20,7 +20,7 @@ from .bounded import Bounded
 from .chain import ProviderChoice
 from .compaction import Compactions, Order, Progress
 from .engines import BuiltinEngine, Engine, Job
-from .errors import ArchiveFailed, NoConversation, NoProvider, NotAvailable
+from .errors import ArchiveFailed, HostFailed, NoConversation, NoProvider, NotAvailable
 from .host import Host, ModelInfo
 from .layers import LineSettings
 from .lines import CompressLine, CountLine, compress_line, count_line
@@ -106,8 +106,12 @@ class Service:
         async with self._opening:
             if self._archive is None:
                 opened = await Archive.open(self._path)
+                settled = 0
                 try:
                     settled = await settle_unfinished(self.host, opened)
+                except HostFailed as error:
+                    # Every run settles its own conversation first; this was only the early look.
+                    self.log.warning("what a crash left is settled later: %s", error)
                 except BaseException:
                     await opened.close()
                     raise
@@ -123,7 +127,7 @@ class Service:
             try:
                 existing = await self.host.conversation_ids()
                 await (await self.archive()).sweep(existing, now, self.settings.archive_days)
-            except ArchiveFailed as error:
+            except (ArchiveFailed, HostFailed) as error:
                 self.log.warning("the archive could not be swept: %s", error)
             await asyncio.sleep(_SWEEP_SECONDS)
 

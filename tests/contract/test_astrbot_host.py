@@ -14,6 +14,7 @@ from astrbot.core.agent.context.token_counter import EstimateTokenCounter
 from astrbot.core.agent.message import Message, bind_checkpoint_messages
 from astrbot.core.utils.session_lock import session_lock_manager
 from astrbot_plugin_compact.compressor import AstrBotHost
+from astrbot_plugin_compact.summary.errors import HostFailed
 from hypothesis import given, settings
 
 from tests.contract import shapes
@@ -186,3 +187,15 @@ def _seconds(work: Any) -> float:
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
+
+
+async def test_a_database_that_fails_is_said_as_one_of_our_errors(core: Core) -> None:
+    host = AstrBotHost(core.context)
+    await core.execute("ALTER TABLE conversations RENAME TO elsewhere")
+    try:
+        for work in (host.read("x"), host.conversation_ids(), host.swap("x", "[]", "[1]")):
+            with pytest.raises(HostFailed) as failed:
+                await work
+            assert "conversations" in str(failed.value.fields["detail"])
+    finally:
+        await core.execute("ALTER TABLE elsewhere RENAME TO conversations")
