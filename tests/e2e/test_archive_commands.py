@@ -12,6 +12,9 @@ from tests.bed import Bot, Model, OneBot, WebChat, call, say
 from tests.bed.hosts import ROOT
 from tests.conftest import StartBot
 
+# The ends of the supported range; what commands and commits need of a host is tried on all.
+pytestmark = pytest.mark.hosts("newest", "4.25.3")
+
 STAGES = ("before_archive", "archived", "before_swap", "swapped", "settled")
 CRASH = {"astrbot_plugin_crash": ROOT / "tests" / "bed" / "plugins" / "astrbot_plugin_crash"}
 SECTIONS = "## 目标\n聊天\n## 做过的决定\n无\n## 改过的文件\n无\n## 未完成的事\n无"

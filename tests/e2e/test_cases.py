@@ -50,6 +50,9 @@ from tests.e2e.histories import (
     without_checkpoints,
 )
 
+# The ends of the supported range; what commands and commits need of a host is tried on all.
+pytestmark = pytest.mark.hosts("newest", "4.25.3")
+
 DONE = "✅ 压缩完成"
 SUMMARY = "## 最近在聊什么\n## 目标\nSUMMARY-1 " + FILLER
 both_engines = pytest.mark.parametrize("engine", ["structured", "builtin"])

@@ -35,6 +35,9 @@ from tests.e2e.histories import (
 )
 from tests.e2e.lines import SMALL, ours, reach_line, wait_noted
 
+# The ends of the supported range; what commands and commits need of a host is tried on all.
+pytestmark = pytest.mark.hosts("newest", "4.25.3")
+
 DONE = "✅ 压缩完成"
 BODY = (
     "## 目标\nSUMMARY-1 把三处返回格式统一\n## 做过的决定\n无\n## 改过的文件\n无\n"
