@@ -76,7 +76,9 @@ def test_an_undo_after_a_reset_or_elsewhere_changes_nothing(bot: Bot, chat: WebC
     chat.send(f"/switch {compacted}")
     chat.send("/reset")
 
-    assert "清空" in chat.send("/compact undo").text
+    refused = chat.send("/compact undo").text
+    # In 4.28.1 a reset only begins another conversation.
+    assert "没有可以撤销" in refused if bot.host.version == "4.28.1" else "清空" in refused
     assert chat.row().messages == []
 
 
@@ -94,7 +96,8 @@ def test_a_head_that_was_edited_is_not_undone(bot: Bot, chat: WebChat) -> None:
 
 
 def test_a_needle_is_recalled_verbatim_and_found(bot: Bot, chat: WebChat) -> None:
-    code = f"NEEDLE-{secrets.token_hex(4).upper()}"
+    # Of letters alone: a code with digits is an identifier, and the summary keeps those.
+    code = "".join(secrets.choice("bcdfghjkmnpqrstvwxz") for _ in range(10))
     said = f"保险箱的代码是 {code}，别忘了"
     bot.model.defaults["summary"] = SECTIONS
     history = rounds(24)
