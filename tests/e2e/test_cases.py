@@ -369,6 +369,9 @@ def test_unsafe_characters_are_valid_in_the_copy_and_untouched_in_the_store(
 ) -> None:
     """CASE 17."""
     odd = [m for text in UNSAFE for m in (user(f"{text} FACT-9"), assistant(text))]
+    for text in UNSAFE:
+        odd += [user([{"type": "text", "text": text}]), calls("c" + text, content=text)]
+        odd += [result("c" + text, text), assistant([{"type": "text", "text": text}])]
     chat.seed([*odd, *talk(1, 4), *odd[:2]])
     before = raw_messages(chat.row().text)
 
