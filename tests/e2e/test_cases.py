@@ -75,7 +75,7 @@ def warnings_of(bot: Bot) -> int:
 def test_a_call_and_its_result_are_never_parted(
     bot: Bot, chat: WebChat, engine: str, ratio: float
 ) -> None:
-    """CASE 1: at 0.15 the cut by tokens would fall between the call and its result."""
+    """CASE 1."""
     called = calls("c1", content="我查一下。" + FILLER * 4)
     fifth = [user("查一下 FACT-5。"), called, result("c1", "查到了 FACT-55"), assistant("查好了。")]
     chat.seed([*talk(1, 4), *fifth, *talk(6, 6, fillers=1)])
