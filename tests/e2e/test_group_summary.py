@@ -45,9 +45,6 @@ from tests.e2e.test_structured import (
 # The ends of the supported range; what commands and commits need of a host is tried on all.
 pytestmark = pytest.mark.hosts("newest", "4.25.3")
 
-# The ends of the supported range; what commands and commits need of a host is tried on all.
-pytestmark = pytest.mark.hosts("newest", "4.25.3")
-
 INSTRUCTION = "金额一律写明币种"
 TASK_PLUGIN = '''
 """A plugin that keeps a task list and tells the compaction plugin of it."""
