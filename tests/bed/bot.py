@@ -555,6 +555,8 @@ class Bot:
             "provider_sources": [self._source(provider) for provider in providers],
             "provider": [self._provider(provider) for provider in providers],
             "platform": platforms,
+            # As shipped, the 31st message of a session within a minute waits for its end.
+            "platform_settings": {"rate_limit": {"time": 60, "count": 1_000_000}},
             "admins_id": admins,
             "log_level": "INFO",
         } | self._agent_config(providers[0].id, compression)
