@@ -2,11 +2,12 @@
 PYTHON := .venv/bin/python
 TEST_ARGS ?=
 
-.PHONY: help check lint test demo bench setup upgrade clean
+.PHONY: help check lint test fuzz demo bench setup upgrade clean
 
 help:
 	@echo "make check    lint, types and unit tests, in seconds"
 	@echo "make test     everything, on real AstrBots of three versions"
+	@echo "make fuzz     the laws of the unit tests on a thousand new cases each"
 	@echo "make demo     a conversation grows, is compacted, and the bot still knows (KEEP=1: stays up)"
 	@echo "make bench    what the plugin costs on large histories"
 	@echo "make upgrade  make the environments anew, with the newest AstrBot"
@@ -22,6 +23,9 @@ lint: .venv/made-from
 
 test: setup lint
 	$(PYTHON) -m pytest -n 2 --dist worksteal $(TEST_ARGS)
+
+fuzz: .venv/made-from
+	$(PYTHON) -m pytest tests/unit -q -n 2 --hypothesis-profile fuzz $(TEST_ARGS)
 
 demo: .venv/made-from
 	$(PYTHON) tools/demo.py

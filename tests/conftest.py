@@ -29,8 +29,12 @@ _HOME = tempfile.mkdtemp(prefix="astrbot-in-process-")
 os.environ["ASTRBOT_ROOT"] = _HOME
 
 
-# `make check` looks at each law in passing; everything else takes Hypothesis' own number of cases.
+# `make check` looks at each law in passing. `make test` tries the same cases every time, so that
+# it says something about a change; `make fuzz` tries new ones. No test depends on its speed.
 settings.register_profile("check", max_examples=10, deadline=None)
+settings.register_profile("test", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("fuzz", max_examples=1000, deadline=None, print_blob=True)
+settings.load_profile("test")
 
 
 def _load_package() -> None:
