@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from .args import CompactArgs, ParseResult, build_compact_args
 from .bounded import Bounded
@@ -134,7 +135,8 @@ class Automatic:
         order = await service.order(umo, args, TRIGGER, choice, chat_id)
         if order.cid != cid:
             raise Voided  # the session has switched to another conversation meanwhile
-        return await service.compactions.run(order)
+        may_take_large = (await self.backoff(cid)).may_take_large
+        return await service.compactions.run(replace(order, may_take_large=may_take_large))
 
     def _args(self, umo: str) -> CompactArgs:
         settings = self._service.settings
@@ -146,10 +148,10 @@ class Automatic:
             self._service.log.warning("automatic compaction of %s failed: %s", umo, error)
         self._no_provider_said = no_provider
         try:
-            await self._put(cid, (await self.backoff(cid)).failed(str(error)))
+            await self._put(cid, (await self.backoff(cid)).failed(error))
         except ArchiveFailed as archive_error:
             # Without an archive nothing is compacted; the back-off holds in memory.
-            self._backoffs[cid] = self._backoffs.get(cid, BackOff()).failed(str(archive_error))
+            self._backoffs[cid] = self._backoffs.get(cid, BackOff()).failed(archive_error)
 
     async def _put(self, cid: str, backoff: BackOff) -> None:
         self._backoffs[cid] = backoff

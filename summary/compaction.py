@@ -17,7 +17,15 @@ from typing import Any
 from .archive import Archive
 from .commit import Committed, Draft, RunFacts, commit
 from .engines import Engine, Job, Prepared
-from .errors import ArchiveFailed, Busy, CompactError, HistoryCleared, NoConversation, Voided
+from .errors import (
+    ArchiveFailed,
+    Busy,
+    CompactError,
+    HistoryCleared,
+    LargeMessage,
+    NoConversation,
+    Voided,
+)
 from .heads import KnownHead, candidate_hash
 from .history import Stored, parse_history
 from .holds import Holds
@@ -45,6 +53,7 @@ class Order:
 
     `explicit` is whether the user gave an option or a focus: then an unchanged history is
     compacted again. `follow_current` voids the run if the session switches conversation.
+    `may_take_large` is whether several requests may be spent on one message.
     """
 
     umo: str
@@ -59,6 +68,7 @@ class Order:
     count_line: int | None = None
     explicit: bool = False
     follow_current: bool = True
+    may_take_large: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +173,9 @@ class Compactions:
         Raises:
             NotAvailable, SummaryFailed, ArchiveFailed: as a run would, before its model call.
         """
-        snapshot = await self._snapshot(order.cid)
+        return await self._prepare(await self._snapshot(order.cid), order)
+
+    async def _prepare(self, snapshot: Snapshot, order: Order) -> Preview | Skip:
         plan = await asyncio.to_thread(self._plan, snapshot, order)
         if isinstance(plan, Skip):
             return plan
@@ -229,13 +241,13 @@ class Compactions:
             await settle_unfinished(self._host, await self._archive(), order.cid)
             trims = TrimsSince(self.trims, order.cid)
             snapshot = await self._snapshot(order.cid)
-            plan = await asyncio.to_thread(self._plan, snapshot, order)
-            if isinstance(plan, Skip):
-                return plan
-            prepared = await asyncio.to_thread(order.engine.prepare, plan, order.job)
+            ready = await self._prepare(snapshot, order)
+            if isinstance(ready, Skip):
+                return ready
+            _expect_allowed(ready.prepared, order)
             started = True
-            self._tell(run, "start", steps=prepared.requests)
-            outcome = await self._summarize_and_commit(run, order, snapshot, plan, prepared, trims)
+            self._tell(run, "start", steps=ready.prepared.requests)
+            outcome = await self._summarize_and_commit(run, order, snapshot, ready, trims)
         except asyncio.CancelledError:
             if started:
                 self._tell(run, "error", error=Voided())
@@ -257,10 +269,10 @@ class Compactions:
         run: Run,
         order: Order,
         snapshot: Snapshot,
-        plan: CompactionPlan,
-        prepared: Prepared,
+        ready: Preview,
         trims: TrimsSince,
     ) -> Outcome:
+        plan, prepared = ready.plan, ready.prepared
         began = time.monotonic()
         result = await order.engine.summarize(
             plan, prepared, order.job, order.model, lambda i, n: self._tell(run, "step", i, n)
@@ -384,6 +396,11 @@ class Compactions:
         for listener in (run.listener, *self._listeners):
             if listener is not None:
                 _call(listener, event)
+
+
+def _expect_allowed(prepared: Prepared, order: Order) -> None:
+    if prepared.has_large and not order.may_take_large:
+        raise LargeMessage(requests=prepared.requests)
 
 
 def _call(listener: Listener, event: Progress) -> None:

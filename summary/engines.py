@@ -57,7 +57,8 @@ class Prepared:
     """What an engine makes of a plan before any model is asked.
 
     `template`, `budget_tokens` and `retain_cap_tokens` are None for an engine without them;
-    `after_tokens` is the estimate for the history afterwards.
+    `after_tokens` is the estimate for the history afterwards. `has_large` is whether one
+    message alone is more than a request holds.
     """
 
     template: str | None
@@ -66,6 +67,7 @@ class Prepared:
     budget_tokens: int | None
     retain_cap_tokens: int | None
     after_tokens: int | None
+    has_large: bool = False
     task: Any = None
 
 

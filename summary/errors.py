@@ -16,6 +16,7 @@ CompactError
 │   ├── UnusableSummary
 │   ├── NotSmaller
 │   ├── NoRoom
+│   ├── LargeMessage         automatic runs put such a message off; a command does it at once
 │   └── Unchanged            the builtin engine gave the history back as it was
 ├── HistoryMoved             someone else wrote; trying again helps
 │   ├── HistoryCleared
@@ -35,6 +36,8 @@ one error is said in Chinese to a user and in English to the log.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class CompactError(Exception):
     """A compaction that was not done; the stored history is untouched.
@@ -47,6 +50,13 @@ class CompactError(Exception):
     def __init__(self, **fields: object) -> None:
         self.fields = fields
         super().__init__(self.key, fields)
+
+    @classmethod
+    def remembered(cls, key: str, fields: Mapping[str, object]) -> CompactError:
+        """An error of before, of which the sentence and its values were noted."""
+        error = cls(**fields)
+        error.key = key
+        return error
 
     def __str__(self) -> str:
         details = ", ".join(f"{name}={value}" for name, value in self.fields.items())
@@ -141,6 +151,12 @@ class NoRoom(SummaryFailed):
     """The summary model's window holds no conversation at all. Field: `window` (tokens)."""
 
     key = "error.no_room"
+
+
+class LargeMessage(SummaryFailed):
+    """One message takes several requests, which a command may spend. Field: `requests`."""
+
+    key = "error.large_message"
 
 
 class Unchanged(SummaryFailed):

@@ -196,6 +196,17 @@ RUNS: dict[str, tuple[str, str]] = {
             "the history is unchanged. Use another model."
         ),
     ),
+    "error.large_message": (
+        (
+            "❌ 有一条消息比摘要模型的窗口还大，压缩约需 {requests} 次请求，自动压缩先不做，"
+            "历史未改动。发送 {command} 可以现在就压缩。"
+        ),
+        (
+            "❌ One message is larger than the summary model's window and takes about "
+            "{requests:request}, so automatic compaction waits; the history is unchanged. "
+            "{command} compacts it now."
+        ),
+    ),
     "error.unchanged": (
         "❌ 压缩未生效：AstrBot 的压缩器原样返回了历史，历史未改动。详情见 AstrBot 日志。",
         (

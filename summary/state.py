@@ -8,7 +8,7 @@ from .archive_commands import compacted
 from .args import ParseResult, build_compact_args
 from .automatic import Automatic
 from .chain import ProviderChoice
-from .errors import ArchiveFailed
+from .errors import ArchiveFailed, CompactError
 from .healing import REPLACED
 from .service import Service
 from .status_reply import StatusFacts
@@ -74,7 +74,7 @@ async def _with_archive(
         last=compacted(last) if last else None,
         failures=backoff.failures,
         turns_to_wait=backoff.wait_turns,
-        last_failure=backoff.last_failure,
+        failure=CompactError.remembered(backoff.last_key, backoff.last_fields),
         trimmed_messages=stats.pending_trimmed,
         archived_compactions=stats.compactions,
         archived_messages=stats.messages,

@@ -10,8 +10,9 @@ from datetime import datetime
 
 from .archive_reply import compacted_text
 from .chain import ProviderChoice
+from .errors import CompactError
 from .layers import LineSettings, Source
-from .replies import Compacted, engine_line, provider_line, skipped_lines
+from .replies import Compacted, engine_line, error_reply, provider_line, skipped_lines
 from .texts import COMMAND, say
 from .wording import bar, byte_size, one_line
 
@@ -42,7 +43,7 @@ class StatusFacts:
     last: Compacted | None = None
     failures: int = 0
     turns_to_wait: int = 0
-    last_failure: str = ""
+    failure: CompactError | None = None
     trimmed_messages: int = 0
     archived_compactions: int = 0
     archived_messages: int = 0
@@ -68,14 +69,14 @@ def status_reply(
         _count_line(language, facts),
         say(language, "status.auto_on" if facts.auto_compact else "status.auto_off"),
     ]
-    if facts.failures:
+    if facts.failures and facts.failure:
         lines.append(
             say(
                 language,
                 "status.backoff",
                 failures=facts.failures,
                 turns=facts.turns_to_wait,
-                detail=one_line(facts.last_failure),
+                detail=error_reply(language, facts.failure, command).removeprefix("❌ "),
             )
         )
     lines.append(engine_line(language, facts.template))

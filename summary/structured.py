@@ -47,6 +47,7 @@ class StructuredEngine:
             + limits.head_tokens
             + prepared.kept_by_rule_tokens
             + min(prepared.asked_tokens, prepared.content_tokens),
+            has_large=prepared.has_large,
             task=prepared,
         )
 

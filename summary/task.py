@@ -65,7 +65,8 @@ class SummaryTask:
 class PreparedTask:
     """A task with its texts and figures; no model was asked.
 
-    `content_tokens` are those of the whole input, `requests` how many it will probably take.
+    `content_tokens` are those of the whole input, `requests` how many it will probably take,
+    `has_large` is whether one unit alone is more than a request holds.
     """
 
     task: SummaryTask
@@ -74,6 +75,7 @@ class PreparedTask:
     start: Progress
     content_tokens: int
     requests: int
+    has_large: bool
 
     @property
     def kept_by_rule_tokens(self) -> int:
@@ -143,7 +145,8 @@ def prepare(task: SummaryTask) -> PreparedTask:
     cost = measured_cost(task.tokens_per_char)
     _, room = room_for(task, budget, cost)
     requests = count_requests(candidates, start, room, cost)
-    return PreparedTask(task, candidates, budget, start, content, requests)
+    has_large = requests > 1 and any(block.cost(cost) > room for block in blocks)
+    return PreparedTask(task, candidates, budget, start, content, requests, has_large)
 
 
 def estimate_requests(task: SummaryTask) -> int:

@@ -7,13 +7,17 @@ over calls; an unknown figure is None.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from .errors import CompactError, LargeMessage
 from .lines import CompressLine, CountLine
 
 # After so many turns at the most a failing compaction is tried again.
 _LONGEST_WAIT_TURNS = 32
+# So long a message that takes several requests is put off.
+_LARGE_WAIT_TURNS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +79,13 @@ class BackOff:
     """Failed automatic runs in a row, and the judged turns to wait before the next try.
 
     Failures at turns 1, 3, 7, 15, 31, 63, then every 32: the k-th puts the next try at the
-    2^k-th judged turn after it.
+    2^k-th judged turn after it. A message that is only put off has a wait of its own. `last_key` and `last_fields` are the last error's sentence.
     """
 
     failures: int = 0
     wait_turns: int = 0
-    last_failure: str = ""
+    last_key: str = ""
+    last_fields: Mapping[str, object] = field(default_factory=dict)
 
     def turn_judged(self) -> BackOff:
         """After one more judged turn."""
@@ -91,21 +96,33 @@ class BackOff:
         """Whether a run may be tried now."""
         return self.wait_turns == 0
 
-    def failed(self, why: str) -> BackOff:
+    @property
+    def may_take_large(self) -> bool:
+        """Whether a run may spend several requests on one message.
+
+        Right after such a message it must not (CASES 15); but it would stand in the way of
+        every later run, so the next try does.
+        """
+        return self.failures > 0
+
+    def failed(self, error: CompactError) -> BackOff:
         """After one more failed run."""
         failures = self.failures + 1
+        if isinstance(error, LargeMessage):
+            return BackOff(failures, _LARGE_WAIT_TURNS, error.key, error.fields)
         wait = min(2**failures, _LONGEST_WAIT_TURNS) if failures < 16 else _LONGEST_WAIT_TURNS
-        return BackOff(failures, wait, why)
+        return BackOff(failures, wait, error.key, error.fields)
 
     def to_json(self) -> str:
         """As stored."""
-        return json.dumps([self.failures, self.wait_turns, self.last_failure])
+        known = [self.failures, self.wait_turns, self.last_key, dict(self.last_fields)]
+        return json.dumps(known, default=str)
 
     @classmethod
     def from_json(cls, text: str | None) -> BackOff:
         """As stored; anything else is no back-off."""
         try:
-            failures, wait_turns, last_failure = json.loads(text or '[0, 0, ""]')
-            return cls(int(failures), int(wait_turns), str(last_failure))
+            failures, wait_turns, key, fields = json.loads(text or '[0, 0, "", {}]')
+            return cls(int(failures), int(wait_turns), str(key), dict(fields))
         except (ValueError, TypeError):
             return cls()

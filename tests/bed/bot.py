@@ -27,6 +27,7 @@ import httpx
 from .aio import wait_for
 from .hosts import ROOT, Host, find_host
 from .model import Model
+from .nursery import Process, nursery
 
 PLUGIN = "astrbot_plugin_compact"
 PASSWORD = "Bed-Password-1"
@@ -38,15 +39,6 @@ BED_PLUGIN = {"astrbot_plugin_bed": Path(__file__).parent / "plugins" / "astrbot
 _LOCAL = "127.0.0.1"
 # Nobody listens on the discard port: a call to the outside fails at once, wherever tests run.
 _NOWHERE = "http://127.0.0.1:9"
-# Started from a background job it would inherit an ignored SIGINT, the one signal it ends well on.
-# Its standard input ends when the tests end in whatever way: then it must not stay behind.
-_RUN = """
-import os, signal, threading
-signal.signal(signal.SIGINT, signal.default_int_handler)
-threading.Thread(target=lambda: os.read(0, 1) or os._exit(1), daemon=True).start()
-from astrbot.cli.__main__ import cli
-cli(prog_name="astrbot")
-"""
 # The host's compression settings: names from 4.28.0 on, and what they were before.
 _OLD_COMPRESSION = {
     "max_turns": "max_context_length",
@@ -167,7 +159,7 @@ class Bot:
         self.plugin_name = plugin_name
         self.onebot_port = free_port() if onebot else None
         self.port = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._http: httpx.Client | None = None
         self._starts = 0
         self._plugins = dict(BED_PLUGIN if extra_plugins is None else extra_plugins)
@@ -191,14 +183,8 @@ class Bot:
         self._starts += 1
         self.port = free_port()
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                [str(self.host.python), "-c", _RUN, "run", "-p", str(self.port)],
-                cwd=self.folder,
-                env=self._environment(),
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+            self._process = nursery(self.host.python).spawn(
+                ["run", "-p", str(self.port)], self.folder, self._environment(), log.fileno()
             )
         self._http = httpx.Client(
             base_url=f"http://{_LOCAL}:{self.port}", trust_env=False, timeout=60
@@ -227,11 +213,9 @@ class Bot:
             process.send_signal(how)
             try:
                 process.wait(timeout_seconds)
-            except subprocess.TimeoutExpired as exc:
-                _kill(process)
+            except TimeoutError as exc:
+                process.kill()
                 raise BedError(f"AstrBot did not end on {how.name}:\n{self.log_tail()}") from exc
-            assert process.stdin is not None
-            process.stdin.close()
         return time.monotonic() - started
 
     def kill9(self) -> None:
@@ -239,7 +223,7 @@ class Bot:
         process, self._process = self._process, None
         self._close_http()
         if process is not None:
-            _kill(process)
+            process.kill()
 
     def restart(self) -> Bot:
         """Stop it and start it again on the same data."""
@@ -652,11 +636,6 @@ class Bot:
         if self._http is not None:
             self._http.close()
             self._http = None
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with process:  # closes its pipe and waits for it
-        process.kill()
 
 
 @contextmanager

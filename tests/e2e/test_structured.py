@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.bed import Bot, Reply, Request, WebChat, context_too_long, cut, fail, say
+from tests.bed.aio import wait_for
 from tests.bed.model import carry_marks
 from tests.bed.wire import estimate_tokens
 from tests.e2e.histories import (
@@ -33,7 +34,7 @@ from tests.e2e.histories import (
     user,
     without_checkpoints,
 )
-from tests.e2e.lines import SMALL, ours, reach_line, wait_noted
+from tests.e2e.lines import SMALL, compactions, ours, reach_line, wait_noted
 
 # The ends of the supported range; what commands and commits need of a host is tried on all.
 pytestmark = pytest.mark.hosts("newest", "4.25.3")
@@ -511,7 +512,9 @@ def test_ninety_megabytes_of_images_take_a_small_multiple_of_it(bot: Bot, chat: 
     bot.delete_conversation(chat.umo, cid)
 
 
-def test_a_round_larger_than_the_window_is_compacted_once_at_most(bot: Bot, chat: WebChat) -> None:
+def test_a_round_larger_than_the_window_is_put_off_and_compacted_in_the_end(
+    bot: Bot, chat: WebChat
+) -> None:
     """CASE 15."""
     chat.seed(
         [*talk(1, 4), user("总结这份文件 FACT-9 " + "长" * 34_000), assistant("好，记下了。")]
@@ -521,10 +524,16 @@ def test_a_round_larger_than_the_window_is_compacted_once_at_most(bot: Bot, chat
         assert "好的" in reach_line(chat, f"接着说 {number}").text
     wait_noted(bot, chat.row().cid, 6)
 
-    # AstrBot itself compresses it before the first of them; ours may follow, once, in as many
-    # requests as the small window of the model picked for these turns needs.
-    assert chat.send("/compact history").text.count("自动") <= 1
-    assert len(ours(bot)) <= 12
+    assert ours(bot) == []
+    # AstrBot itself has compressed the round: the talk must grow before ours is due.
+    assert "好的" in reach_line(chat, "多说些。" * 1_500).text
+    wait_for(lambda: "比摘要模型的窗口还大" in chat.send("/compact status").text, "the refusal")
+    for number in range(8):
+        assert (compactions(chat), ours(bot)) == (0, [])
+        assert "好的" in reach_line(chat, f"多说些 {number}。" * 400).text
+        wait_noted(bot, chat.row().cid, 8 + number)
+    wait_for(lambda: compactions(chat) == 1, "the compaction put off")
+    assert 2 <= len(ours(bot)) <= 12
     assert chat.send("know? FACT-9", provider=SMALL).text == "known: FACT-9; unknown: -"
 
 

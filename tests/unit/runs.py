@@ -215,10 +215,12 @@ class PlainEngine:
     def __init__(self, keep: Sequence[int] = ()) -> None:
         self.keep = keep
         self.most: int | None = None
+        self.has_large = False
 
     def prepare(self, plan: CompactionPlan, job: Job) -> Prepared:
         """See `Engine`."""
-        return Prepared("work", "en", 1, None, None, None)
+        requests = 7 if self.has_large else 1
+        return Prepared("work", "en", requests, None, None, None, self.has_large)
 
     async def summarize(
         self, plan: CompactionPlan, prepared: Prepared, job: Job, model: Model, on_step: OnStep

@@ -29,6 +29,7 @@ from astrbot_plugin_compact.summary.errors import (
     EmptySummary,
     HistoryChanged,
     HistoryCleared,
+    LargeMessage,
     NoConversation,
     NoRoom,
     NotSmaller,
@@ -135,6 +136,16 @@ async def test_a_run_compacts_and_tells_of_it(runs: Runs) -> None:
     assert runs.events[2].outcome is outcome
     assert {(e.umo, e.cid, e.trigger) for e in runs.events} == {(UMO, runs.world.cid, "manual")}
     assert runs.compactions.running == {}
+
+
+async def test_a_large_message_is_for_those_who_may(runs: Runs) -> None:
+    runs.engine.has_large = True
+    before = runs.world.host.history(runs.world.cid)
+    with pytest.raises(LargeMessage) as refused:
+        await runs.run(may_take_large=False)
+    assert refused.value.fields == {"requests": 7}
+    assert (runs.world.host.history(runs.world.cid), runs.stages) == (before, [])
+    assert isinstance(await runs.run(SUMMARY, may_take_large=True), Outcome)
 
 
 async def test_the_record_says_what_the_run_was(runs: Runs) -> None:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 from astrbot_plugin_compact.summary.chain import ProviderChoice, SkippedLevel
+from astrbot_plugin_compact.summary.errors import ProviderFailed
 from astrbot_plugin_compact.summary.replies import Compacted
 from astrbot_plugin_compact.summary.settings import Settings
 from astrbot_plugin_compact.summary.status_reply import StatusFacts, status_reply
@@ -29,7 +30,7 @@ FULL = replace(
     last=Compacted(12, "auto", 40, 7, 30_000, 4_100, NOW - timedelta(hours=2, minutes=5)),
     failures=2,
     turns_to_wait=4,
-    last_failure="HTTP 429\nslow down",
+    failure=ProviderFailed(provider="glm", detail="HTTP 429\nslow down"),
     trimmed_messages=6,
     archived_compactions=3,
     archived_messages=180,
@@ -50,7 +51,8 @@ def test_a_full_status() -> None:
         "压缩线: 102,400 tokens（窗口的 50%，来自配置）\n"
         "条数线: 40 / 60 条（来自配置）\n"
         "自动压缩: 开\n"
-        "自动压缩连续失败 2 次，4 轮后再试：HTTP 429 slow down\n"
+        "自动压缩连续失败 2 次，4 轮后再试：模型 glm 出错，历史未改动。"
+        "可以稍后再试，或用 /compact provider <模型 id> 换一个模型。HTTP 429 slow down\n"
         "工作模板\n"
         "摘要模型: 没有可用的聊天模型\n"
         "上次压缩: #12，2 小时前，自动，40 → 7 条，约 30k → 4.1k tokens\n"

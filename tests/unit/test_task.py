@@ -88,6 +88,23 @@ def test_the_number_of_requests_is_estimated_without_a_model() -> None:
     assert estimate_requests(measured) < estimate_requests(many)
 
 
+@pytest.mark.parametrize(
+    ("messages", "has_large"),
+    [
+        (TALK, False),
+        ([user("问" * 300), assistant("答" * 300)] * 40, False),
+        ([*TALK, user("长" * 20_000)], True),
+        ([*TALK, assistant("长" * 20_000)], True),
+    ],
+)
+def test_a_unit_more_than_a_request_holds_is_told(
+    messages: list[dict[str, Any]], has_large: bool
+) -> None:
+    prepared = prepare(make_task(messages, window_tokens=8_000))
+    assert prepared.has_large == has_large
+    assert (prepared.requests > 1) == (messages is not TALK)
+
+
 def test_a_window_without_room_for_the_prompt_is_refused() -> None:
     with pytest.raises(NoRoom):
         prepare(make_task(TALK, window_tokens=1_500))

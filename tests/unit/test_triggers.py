@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from astrbot_plugin_compact.summary.errors import EmptySummary, LargeMessage, ProviderFailed
 from astrbot_plugin_compact.summary.lines import (
     CompressLine,
     CountLine,
@@ -133,6 +134,8 @@ def test_the_count_line(
 
 # --- back-off
 
+REFUSED = ProviderFailed(provider="glm", detail="429")
+
 
 def attempts(turns: int) -> list[int]:
     """The turns at which a run that always fails is tried."""
@@ -141,7 +144,7 @@ def attempts(turns: int) -> list[int]:
         backoff = backoff.turn_judged()
         if backoff.is_open:
             tried.append(turn)
-            backoff = BackOff.from_json(backoff.failed("429").to_json())
+            backoff = BackOff.from_json(backoff.failed(REFUSED).to_json())
     return tried
 
 
@@ -150,10 +153,20 @@ def test_failures_double_the_wait_up_to_32_turns() -> None:
 
 
 def test_a_stored_back_off_is_the_same() -> None:
-    backoff = BackOff().failed("429").failed("again").turn_judged()
+    backoff = BackOff().failed(EmptySummary(provider="x")).failed(REFUSED).turn_judged()
+    assert (backoff.failures, backoff.wait_turns) == (2, 3)
+    assert (backoff.last_key, backoff.last_fields) == (REFUSED.key, REFUSED.fields)
     assert BackOff.from_json(backoff.to_json()) == backoff
 
 
-@pytest.mark.parametrize("text", [None, "", "null", "[]", "[1]", "x", '{"a": 1}', '["a", 1, ""]'])
+def test_a_large_message_is_not_taken_right_after_it_came_and_not_put_off_for_good() -> None:
+    assert not BackOff().may_take_large
+    backoff = BackOff().failed(LargeMessage(requests=7))
+    assert (backoff.may_take_large, backoff.wait_turns) == (True, 8)
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "null", "[]", "[1]", "x", '{"a": 1}', '["a", 1, "", {}]', '[1, 1, "", 1]']
+)
 def test_what_is_no_back_off_is_none(text: str | None) -> None:
     assert BackOff.from_json(text) == BackOff()
