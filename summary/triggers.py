@@ -79,7 +79,8 @@ class BackOff:
     """Failed automatic runs in a row, and the judged turns to wait before the next try.
 
     Failures at turns 1, 3, 7, 15, 31, 63, then every 32: the k-th puts the next try at the
-    2^k-th judged turn after it. A message that is only put off has a wait of its own. `last_key` and `last_fields` are the last error's sentence.
+    2^k-th judged turn after it. A message that is only put off has a wait of its own.
+    `last_key` and `last_fields` are the last error's sentence.
     """
 
     failures: int = 0
