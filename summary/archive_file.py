@@ -134,7 +134,9 @@ class ArchiveFile:
             try:
                 expect_known(conn)  # before anything of the file is changed
                 for pragma in (
-                    "auto_vacuum = INCREMENTAL",  # before the first table
+                    # Before the first table. Small pages make a long history dear to write.
+                    "page_size = 8192",
+                    "auto_vacuum = INCREMENTAL",
                     "journal_mode = WAL",
                     f"journal_size_limit = {_LOG_BYTES}",
                     "synchronous = FULL",

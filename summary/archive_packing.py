@@ -18,6 +18,7 @@ from typing import Any
 
 from .archive_schema import CONTENT_BITS
 from .archive_types import ArchivedMessage, SpanMessage, Stage
+from .archiving import as_read
 from .errors import ArchiveFailed
 from .hygiene import valid_text
 
@@ -122,7 +123,7 @@ def _archived(position: int, message: SpanMessage) -> ArchivedMessage:
         position,
         message.raw,
         message.role,
-        message.text,
+        message.text or "",
         message.kept,
         message.speaker,
         message.time_seconds,
@@ -133,7 +134,7 @@ def _chunks(messages: Sequence[SpanMessage]) -> Iterator[tuple[int, int]]:
     """Where to part the messages: many small ones a chunk, a large one alone."""
     start = chars = 0
     for position, message in enumerate(messages):
-        size = len(message.raw) + len(message.text)
+        size = len(message.raw)
         if position > start and (
             chars + size > _CHUNK_CHARS or position - start >= _CHUNK_MESSAGES
         ):
@@ -145,31 +146,56 @@ def _chunks(messages: Sequence[SpanMessage]) -> Iterator[tuple[int, int]]:
 
 
 def _pack(messages: Sequence[SpanMessage]) -> bytes:
-    """A line of JSON with the lengths, then all raws and all texts without anything between."""
-    raws = [exact(message.raw) for message in messages]
-    texts = [valid_text(message.text).encode() for message in messages]
-    heads = [
-        (
-            len(raw),
-            len(text),
-            valid_text(message.role),
-            bool(message.kept),
-            None if message.speaker is None else valid_text(message.speaker),
-            message.time_seconds,
-        )
-        for message, raw, text in zip(messages, raws, texts, strict=True)
-    ]
-    return b"".join([json.dumps(heads).encode(), b"\n", *raws, *texts])
+    """A line of JSON with what is not in the raws, column by column; then all raws.
+
+    Columns of what few messages have hold only those, by their number.
+    """
+    raws = "".join([message.raw for message in messages])
+    body = exact(raws)
+    sizes = [len(message.raw) for message in messages]
+    if len(body) != len(raws):
+        sizes = [len(exact(message.raw)) for message in messages]
+    roles = [message.role for message in messages]
+    valid = {role: valid_text(role) for role in set(roles)}
+    numbered = list(enumerate(messages))
+    columns = {
+        "bytes": sizes,
+        "roles": [valid[role] for role in roles],
+        "kept": [n for n, message in numbered if message.kept],
+        "texts": {n: valid_text(m.text) for n, m in numbered if m.text is not None},
+        "speakers": {n: valid_text(m.speaker) for n, m in numbered if m.speaker is not None},
+        "times": {n: m.time_seconds for n, m in numbered if m.time_seconds is not None},
+    }
+    return json.dumps(columns).encode() + b"\n" + body
 
 
 def _unpack(batch: int, digest: bytes, body: bytes) -> list[SpanMessage]:
     _expect_same(digest, body, batch)
     line = body.index(b"\n")
-    heads = json.loads(body[:line])
-    raw_at = line + 1
-    text_at = raw_at + sum(raw_bytes for raw_bytes, *_ in heads)
+    columns = json.loads(body[:line])
+    if isinstance(columns, list):
+        return _unpack_rows(columns, body, line + 1)
+    kept = frozenset(columns["kept"])
+    messages: list[SpanMessage] = []
+    at = line + 1
+    for n, (size, role) in enumerate(zip(columns["bytes"], columns["roles"], strict=True)):
+        raw = from_exact(body[at : at + size])
+        at += size
+        text, speaker = columns["texts"].get(str(n)), columns["speakers"].get(str(n))
+        if text is None:
+            text, named = as_read(raw)
+            text, speaker = valid_text(text), speaker or (valid_text(named) if named else None)
+        messages.append(
+            SpanMessage(raw, role, text, n in kept, speaker, columns["times"].get(str(n)))
+        )
+    return messages
+
+
+def _unpack_rows(rows: Sequence[Any], body: bytes, raw_at: int) -> list[SpanMessage]:
+    """What an earlier version packed: a row a message, all raws, and all texts behind them."""
+    text_at = raw_at + sum(raw_bytes for raw_bytes, *_ in rows)
     messages = []
-    for raw_bytes, text_bytes, role, kept, speaker, time_seconds in heads:
+    for raw_bytes, text_bytes, role, kept, speaker, time_seconds in rows:
         raw = from_exact(body[raw_at : raw_at + raw_bytes])
         text = body[text_at : text_at + text_bytes].decode()
         messages.append(SpanMessage(raw, role, text, kept, speaker, time_seconds))

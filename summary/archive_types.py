@@ -92,12 +92,13 @@ class Compaction(NewCompaction):
 class SpanMessage:
     """A message to archive. `text` is what may be searched, empty for checkpoints.
 
+    None leaves text and speaker to be read off the raw when the message is first looked for.
     Never changed, and not frozen for the reason `history.Stored` is not.
     """
 
     raw: str
     role: str
-    text: str
+    text: str | None
     kept: bool = False
     speaker: str | None = None
     time_seconds: float | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from .archive_types import SpanMessage, Speaker
-from .history import Message, Stored, content_hash, message_text
+from .history import Message, Stored, content_hash, message_text, stored_as
 from .usertext import Speaker as Named
 from .usertext import UserText, read_user_text
 
@@ -25,6 +25,18 @@ def to_archive(message: Stored, noted: Noted, *, kept: bool = False) -> SpanMess
     user = read_user_text(message.data)
     speaker, time_seconds = _who_and_when(message.data, user.speaker, noted)
     return SpanMessage(message.raw, message.role, _searchable(user), kept, speaker, time_seconds)
+
+
+def as_read(raw: str) -> tuple[str, str | None]:
+    """The text that may be searched and the speaker a stored message names.
+
+    What cannot be read cannot be searched: then the text is empty.
+    """
+    try:
+        message = to_archive(stored_as(raw), {})
+    except (ValueError, RecursionError, AttributeError):
+        return "", None
+    return message.text or "", message.speaker
 
 
 def _searchable(user: UserText) -> str:

@@ -21,7 +21,7 @@ _HEADER_SHARE = 4
 class Pick:
     """A unit the model may keep or kept: its number, its index and its tokens as stored.
 
-    Never changed, and not frozen for the reason `history.Stored` is not; nor are the next two.
+    Never changed, and not frozen for the reason `history.Stored` is not; nor is the next one.
     """
 
     number: int
@@ -57,13 +57,9 @@ class Progress:
     steps: int = 0
 
 
-@dataclass(slots=True)
-class Slice:
-    """Which characters of a unit's text a request holds."""
-
-    index: int
-    start: int
-    end: int
+# Which characters of a unit's text a request holds: the unit's index, start and end. A plain
+# tuple, because a history makes thousands.
+Slice = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +116,12 @@ def _fits_whole(units: Sequence[Candidate], room: int, cost: Cost) -> bool:
     # A label has at most a few dozen characters, a break one.
     extra = cost.of(number_label(10**9, 10**9) + "\n")
     texts = [unit.block.text for unit in units]
-    total = cost.of("".join(texts)) + extra * len(texts)
-    longest = max(map(len, texts), default=0) * cost.dearest + extra
-    return total <= room and longest <= room // 2
+    lengths = list(map(len, texts))
+    if max(lengths, default=0) * cost.dearest + extra > room // 2:
+        return False
+    left = room - extra * len(texts)
+    # Only where the dearest price is too much must it be known what there is of each kind.
+    return sum(lengths) * cost.dearest <= left or cost.of("".join(texts)) <= left
 
 
 class _Builder:
@@ -165,7 +164,7 @@ class _Builder:
                 if price > self.left:
                     break
                 self._add(label + text, price)
-                self.slices.append(Slice(index, 0, len(text)))
+                self.slices.append((index, 0, len(text)))
                 if unit.keepable:
                     self.offered[number] = Pick(number, index, unit.tokens)
                     number += 1
@@ -192,7 +191,7 @@ class _Builder:
             return None
         piece = header + block.text[start:end]
         self._add(piece, self.cost.of(piece + "\n"))
-        self.slices.append(Slice(index, start, end))
+        self.slices.append((index, start, end))
         return end
 
     def _price(self, text: str, label: str) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import UnreadableHistory
@@ -23,20 +22,23 @@ _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # t
 _USUAL_SEPARATOR = ", {"
 
 
-@dataclass(slots=True, eq=False)
 class Stored:
     """One element of the stored list: its JSON text, what it says, its role (empty: none).
 
-    Never changed. Frozen it would take three times as long to make, and a history has thousands.
+    Never changed. A frozen dataclass would take three times as long to make, and a history has
+    thousands.
     """
 
-    raw: str
-    data: Message
-    role: str = field(init=False)
+    __slots__ = ("data", "raw", "role")
 
-    def __post_init__(self) -> None:
-        role = self.data.get("role")
-        self.role = role if isinstance(role, str) else ""
+    def __init__(self, raw: str, data: Message) -> None:
+        role = data.get("role")
+        self.raw = raw
+        self.data = data
+        self.role: str = role if isinstance(role, str) else ""
+
+    def __repr__(self) -> str:
+        return f"Stored({self.raw!r})"
 
     @property
     def is_checkpoint(self) -> bool:
@@ -141,7 +143,7 @@ def message_text(message: Message) -> str:
 def tool_calls(message: Message) -> list[dict[str, Any]]:
     """The tool calls of an assistant message that have the shape of one."""
     calls = message.get("tool_calls")
-    if not isinstance(calls, list) or message.get("role") != "assistant":
+    if not calls or not isinstance(calls, list) or message.get("role") != "assistant":
         return []
     return [call for call in calls if isinstance(call, dict)]
 

@@ -14,8 +14,8 @@ from .history import tool_calls
 from .hygiene import neutral, valid_text, without_data_uris
 from .render import arguments_text
 from .templates import Language
-from .units import Unit
-from .usertext import is_wake_up, read_user_text, visible_text
+from .units import Item, Unit
+from .usertext import is_wake_up, only_text, read_user_text, visible_text
 
 _LINE_START: dict[Language, str] = {"zh": "标识：", "en": "Identifiers: "}
 _BETWEEN = " | "
@@ -30,10 +30,10 @@ _URL = re.compile(
     r"[a-z][a-z\d+.-]{1,15}://[^\s<>\"'`|\\，。；、！？：（）【】「」《》]{3,}", re.IGNORECASE
 )
 _JOINED = re.compile(r"[,;](?=[a-z]{2,10}://)", re.IGNORECASE)
-# Other identifiers are runs of ASCII without spaces, quotes and brackets; most runs are plain
-# words and go by at the price of one character test.
-_RUN = re.compile(r"[!#-&*-;=?-Z\\^_a-z~]{5,}")
-_TELLING = re.compile(r"[\d/\\@]")
+# Other identifiers are runs of ASCII without spaces, quotes and brackets that hold a digit, a
+# slash or an at-sign. Each run is looked at once, from its start, and never taken back.
+_RUN_CHARS = r"!#-&*-;=?-Z\\^_a-z~"
+_RUN = re.compile(rf"(?<![{_RUN_CHARS}])[!#-&*-.:;=?A-Z^_a-z~]*+[\d/\\@][{_RUN_CHARS}]*+", re.ASCII)
 _SPLIT = re.compile(r"[,;=]|:(?![/\\])")
 _KINDS = re.compile(
     r"""
@@ -88,7 +88,7 @@ def closing_line(
         chosen.append(identifier)
         if left < _LEAST_PRICE_TOKENS:
             break
-    return neutral(line + _BETWEEN.join(chosen)) if chosen else ""
+    return neutral(valid_text(line + _BETWEEN.join(chosen))) if chosen else ""
 
 
 def split_closing_line(summary: str) -> tuple[str, tuple[str, ...]]:
@@ -103,7 +103,7 @@ def split_closing_line(summary: str) -> tuple[str, tuple[str, ...]]:
 
 def find_identifiers(text: str) -> list[str]:
     """The identifiers in a text, URLs first, repeated ones too."""
-    return [*_find_urls(text), *(found for word in text.split() for found in _find_in_word(word))]
+    return [*_find_urls(text), *(found for run in _RUN.findall(text) for found in _in_run(run))]
 
 
 def _find_urls(text: str) -> list[str]:
@@ -118,14 +118,9 @@ def _find_urls(text: str) -> list[str]:
     return found
 
 
-def _find_in_word(word: str) -> list[str]:
+def _in_run(run: str) -> list[str]:
     found: list[str] = []
-    # Plain words are most of any prose.
-    if len(word) < _SHORTEST_CHARS or word.isalpha():
-        return found
-    for run in _RUN.findall(word):
-        if _TELLING.search(run) is None or "://" in run:
-            continue
+    if len(run) >= _SHORTEST_CHARS and "://" not in run:
         for piece in _SPLIT.split(run):
             identifier = piece.lstrip("!?*#&^-").rstrip(".!?*#&^-_~")
             if len(identifier) <= _LONGEST_CHARS and _is_identifier(identifier):
@@ -139,7 +134,7 @@ def _is_identifier(text: str) -> bool:
 
 def _newest_first(units: Sequence[Unit], earlier: Iterable[str]) -> Iterator[str]:
     """Those of users and calls, then those of an earlier line, each once."""
-    texts = (text for unit in reversed(units) for text in _sources(unit))
+    texts = _sources([item for unit in units for item in unit.items])
     seen: set[str] = set()
     for identifier in _newest_found(texts):
         seen.add(identifier)
@@ -150,18 +145,15 @@ def _newest_first(units: Sequence[Unit], earlier: Iterable[str]) -> Iterator[str
 def _newest_found(newest_first: Iterable[str]) -> Iterator[str]:
     """The identifiers of texts, the last of each text first, each once.
 
-    A talk says the same words again and again; each is looked into but once.
+    A talk names the same things again and again; each run is looked into but once.
     """
     seen: set[str] = set()
-    words: set[str] = set()
+    runs: set[str] = set()
     scanned = 0
     for text in newest_first:
-        # Most of what people say is plain prose.
-        if _TELLING.search(text) is None:
-            continue
-        new = [word for word in dict.fromkeys(reversed(text.split())) if word not in words]
-        words.update(new)
-        found = [found for word in new for found in reversed(_find_in_word(word))]
+        new = [run for run in dict.fromkeys(reversed(_RUN.findall(text))) if run not in runs]
+        runs.update(new)
+        found = [found for run in new for found in reversed(_in_run(run))]
         found += reversed(_find_urls(text))
         for identifier in found:
             if identifier not in seen:
@@ -172,20 +164,23 @@ def _newest_found(newest_first: Iterable[str]) -> Iterator[str]:
             break
 
 
-def _sources(unit: Unit) -> Iterator[str]:
-    """What a unit's user wrote and what its tools were called with, newest first."""
-    for item in reversed(unit.items):
+def _sources(items: Sequence[Item]) -> Iterator[str]:
+    """What users wrote and what tools were called with, newest first."""
+    for item in reversed(items):
         message = item.message
         if message.role == "user":
-            text = read_user_text(message.data).text
+            text = only_text(message.data)
+            if text is None:
+                text = read_user_text(message.data).text
             if not is_wake_up(text):
                 yield _readable(text)
-        for call in reversed(tool_calls(message.data)):
-            yield _readable(_arguments_strings(call))
+        elif message.role == "assistant":
+            for call in reversed(tool_calls(message.data)):
+                yield _readable(_arguments_strings(call))
 
 
 def _readable(text: str) -> str:
-    return without_data_uris(valid_text(text[:_LONGEST_TEXT_CHARS]))
+    return without_data_uris(text[:_LONGEST_TEXT_CHARS])
 
 
 def _decoded(arguments: str) -> object:

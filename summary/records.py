@@ -69,17 +69,21 @@ def raw_head(layout: Layout) -> tuple[str, ...]:
 
 def span_messages(plan: CompactionPlan, kept: set[int], noted: Noted) -> tuple[SpanMessage, ...]:
     """Everything between head and cut as stored: checkpoints and markers too, for undo."""
-    markers = {id(marker) for marker in plan.layout.markers}
-    head = {id(item) for item in plan.layout.head.items} if plan.layout.head else set()
+    layout = plan.layout
+    markers = {id(marker) for marker in layout.markers}
     span: list[SpanMessage] = []
-    for item in plan.layout.body:
-        if item.position >= plan.cut or id(item) in head:
-            continue
+    for item in layout.body[len(layout.head.items) if layout.head else 0 :]:
+        if item.position >= plan.cut:
+            break
+        message = item.message
         if id(item) in markers:
-            span.append(SpanMessage(item.message.raw, item.role, ""))
+            span.append(SpanMessage(message.raw, message.role, ""))
+        elif noted:
+            span.append(to_archive(message, noted, kept=id(item) in kept))
         else:
-            span.append(to_archive(item.message, noted, kept=id(item) in kept))
-        span += [to_archive(checkpoint, noted) for checkpoint in item.checkpoints]
+            # Reading it would keep the commit waiting; the archive does that afterwards.
+            span.append(SpanMessage(message.raw, message.role, None, id(item) in kept))
+        span += [SpanMessage(each.raw, each.role, None) for each in item.checkpoints]
     return tuple(span)
 
 

@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 
 from .cost import Cost
 from .history import Message, call_name, content_hash, tool_calls
-from .hygiene import label_name, safe_copies, shorten
+from .hygiene import CUT_CHARS, label_name, safe_copies, shorten
 from .units import Item, Unit
-from .usertext import Speaker, is_wake_up, read_user_text, visible_text
+from .usertext import Speaker, is_wake_up, only_text, read_user_text, visible_text
 
 _FILE_TEXT = "File Extract Results of user uploaded files:\n"
 # JSON escapes are read back only where the text is short enough to be worth it.
 _LONGEST_ARGUMENTS_CHARS = 100_000
+# Of a text that is cut in the end no more is looked at.
+_ENOUGH_CHARS = 10 * CUT_CHARS
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def render_units(units: Sequence[Unit], names: Names) -> tuple[Block, ...]:
     ends: list[int] = []
     for unit in units:
         for item in unit.items:
-            lines += _render_item(item, names)
+            _add_item(lines, item, names)
         ends.append(len(lines))
     bodies = safe_copies([body for _, body, _, _ in lines])
     texts = [
@@ -92,31 +94,37 @@ def arguments_text(call: Mapping[str, object]) -> str:
     return arguments
 
 
-def _render_item(item: Item, names: Names) -> list[_Line]:
+def _add_item(lines: list[_Line], item: Item, names: Names) -> None:
     message = item.message.data
     match item.message.role:
         case "user":
-            return _render_user(message, names)
+            _add_user(lines, message, names)
         case "assistant":
-            return _render_assistant(message)
+            _add_assistant(lines, message)
         case "tool" | "function":
-            return _render_result(message, names)
+            _add_result(lines, message, names)
         case _:
-            return _render_system(message)
+            _add_system(lines, message)
 
 
-def _render_user(message: Message, names: Names) -> list[_Line]:
+def _add_user(lines: list[_Line], message: Message, names: Names) -> None:
+    text = only_text(message)
+    if text is not None and not names.speakers and not is_wake_up(text):
+        # As most are, so it is said at once.
+        if text and not text.isspace():
+            lines.append(("用户: ", text, False, ""))
+        return
     user = read_user_text(message)
     if is_wake_up(user.text):
-        return [("通知: ", user.text, True, "")]
-    lines: list[_Line] = [
+        lines.append(("通知: ", user.text, True, ""))
+        return
+    lines += [
         (_user_label(Speaker("", said.nickname), said.clock), said.text, False, "")
         for said in user.group
     ]
     if user.text and not user.text.isspace():
         speaker = user.speaker or _noted_speaker(message, names)
         lines.append((_user_label(speaker, user.clock), user.text, False, ""))
-    return lines
 
 
 def _noted_speaker(message: Message, names: Names) -> Speaker | None:
@@ -137,15 +145,20 @@ def _user_label(speaker: Speaker | None, clock: str) -> str:
     return f"用户[{who}]{when}: " if who else f"用户{when}: "
 
 
-def _render_assistant(message: Message) -> list[_Line]:
-    lines: list[_Line] = []
+def _add_assistant(lines: list[_Line], message: Message) -> None:
     text = _without_thinking(visible_text(message))
     if text and not text.isspace():
         lines.append(("助手: ", text, False, ""))
     for call in tool_calls(message):
         name = label_name(call_name(call)) or "?"
-        lines.append((f"调用 {name}(", arguments_text(call), True, ")"))
-    return lines
+        lines.append((f"调用 {name}(", _enough_of(arguments_text(call)), True, ")"))
+
+
+def _enough_of(text: str) -> str:
+    """As much of a text that will be cut as decides about its beginning."""
+    start = text[:_ENOUGH_CHARS]
+    # What follows a data URI moves up once that has become a placeholder.
+    return text if "ata:" in start or "ATA:" in start else start
 
 
 def _without_thinking(text: str) -> str:
@@ -158,23 +171,24 @@ def _without_thinking(text: str) -> str:
     return text
 
 
-def _render_result(message: Message, names: Names) -> list[_Line]:
+def _add_result(lines: list[_Line], message: Message, names: Names) -> None:
     call_id = message.get("tool_call_id")
     name = names.tools.get(call_id) if isinstance(call_id, str) else None
     if not name:
         own = message.get("name")
         name = own if isinstance(own, str) else ""
     label = f"工具结果({label_name(name)}): " if name.strip() else "工具结果: "
-    return [(label, visible_text(message), True, "")]
+    lines.append((label, _enough_of(visible_text(message)), True, ""))
 
 
-def _render_system(message: Message) -> list[_Line]:
+def _add_system(lines: list[_Line], message: Message) -> None:
     text = visible_text(message)
     if not text or text.isspace():
-        return []
+        return
     if text.startswith(_FILE_TEXT):
-        return [("文件: ", text[len(_FILE_TEXT) :], False, "")]
-    return [("系统: ", text, False, "")]
+        lines.append(("文件: ", text[len(_FILE_TEXT) :], False, ""))
+    else:
+        lines.append(("系统: ", text, False, ""))
 
 
 def _as_json(value: object) -> str:

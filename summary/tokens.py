@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from .history import CHECKPOINT, Message
 
-# Kinds of characters.
-_CJK, _MAYBE = 1, 2
+# Kinds of characters: CJK, one of a block with emoji, one of a block with very few of them.
+_CJK, _MAYBE, _HARDLY = 1, 2, 3
+_VERY_FEW = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +40,16 @@ class Estimator:
         if text.isascii():
             return int(len(text) * self.other)
         pattern = self.emoji_pattern
-        high_bytes = text.encode("utf-16-le", "surrogatepass")[1::2]
-        kinds = high_bytes.translate(_kinds_of_high_bytes(pattern))
+        table, few = _kinds_of_high_bytes(pattern)
+        kinds = text.encode("utf-16-le", "surrogatepass")[1::2].translate(table)
         cjk = kinds.count(_CJK)
-        # Most texts have no character that could be an emoji.
-        emoji = len(pattern.findall(text)) if pattern and _MAYBE in kinds else 0
+        emoji = 0
+        # Most texts have no character that could be an emoji; many have a dash or a quotation
+        # mark, whose block has but one of them.
+        if pattern and _MAYBE in kinds:
+            emoji = len(pattern.findall(text))
+        elif _HARDLY in kinds:
+            emoji = sum(map(text.count, few))
         # The host's own order of operations: another one rounds differently.
         others = (len(text) - cjk - emoji) * self.other
         return int(cjk * self.cjk + emoji * self.emoji + others)
@@ -55,11 +62,13 @@ class Estimator:
         total = 0
         if isinstance(content, str):
             total = self.text(content)
+        elif isinstance(content, list) and len(content) == 1:
+            total = self._part(content[0])
         elif isinstance(content, list):
             for part in content:
                 total += self._part(part)
         calls = message.get("tool_calls")
-        if isinstance(calls, list):
+        if calls and isinstance(calls, list):
             typed = all(map(_is_typed_call, calls))
             total += sum(self._call(call, typed) for call in calls)
         return total
@@ -85,20 +94,24 @@ class Estimator:
 
 
 @lru_cache(maxsize=8)
-def _kinds_of_high_bytes(emoji_pattern: re.Pattern[str] | None) -> bytes:
-    """A table from a UTF-16 unit's high byte to what the unit is: CJK, maybe an emoji, else."""
+def _kinds_of_high_bytes(emoji_pattern: re.Pattern[str] | None) -> tuple[bytes, str]:
+    """A table from a UTF-16 unit's high byte to its kind, and the emoji of `_HARDLY` blocks."""
     table = bytearray(256)
+    few = ""
     if emoji_pattern is not None:
         plane = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x10000))))
-        for match in emoji_pattern.finditer(plane):
-            table[ord(match.group()[0]) >> 8] = _MAYBE
+        found = emoji_pattern.findall(plane)
+        counts = Counter(ord(emoji) >> 8 for emoji in found)
+        for high_byte, count in counts.items():
+            table[high_byte] = _HARDLY if count <= _VERY_FEW else _MAYBE
+        few = "".join(emoji for emoji in found if table[ord(emoji) >> 8] == _HARDLY)
         # Whatever lies beyond that plane is spelled with surrogates.
         for high_byte in range(0xD8, 0xE0):
             table[high_byte] = _MAYBE
     # U+4E00 to U+9FFF are exactly the units with these high bytes; no emoji is among them.
     for high_byte in range(0x4E, 0xA0):
         table[high_byte] = _CJK
-    return bytes(table)
+    return bytes(table), few
 
 
 def _is_typed_call(call: object) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from .history import Message, Stored, call_name, tool_calls
+from .history import CHECKPOINT, Message, Stored, call_name, tool_calls
 
 CountTokens = Callable[[Message], int]
 
@@ -22,7 +22,7 @@ CountTokens = Callable[[Message], int]
 class Item:
     """A message with the checkpoints that follow it; `position` is its place in the stored list.
 
-    Never changed, and not frozen for the reason `Stored` is not.
+    Never changed once it is given out, and not frozen for the reason `Stored` is not.
     """
 
     position: int
@@ -100,16 +100,13 @@ def bind_checkpoints(messages: Iterable[Stored], count: CountTokens) -> tuple[It
 
     A checkpoint before the first message belongs to none and is dropped, as the host does.
     """
-    found: list[tuple[int, Stored, list[Stored]]] = []
+    items: list[Item] = []
     for position, message in enumerate(messages):
-        if not message.is_checkpoint:
-            found.append((position, message, []))
-        elif found:
-            found[-1][2].append(message)
-    return tuple(
-        Item(position, message, tuple(checkpoints), count(message.data))
-        for position, message, checkpoints in found
-    )
+        if message.role != CHECKPOINT:
+            items.append(Item(position, message, (), count(message.data)))
+        elif items:
+            items[-1].checkpoints += (message,)
+    return tuple(items)
 
 
 def group_units(items: Sequence[Item]) -> Grouping:

@@ -48,6 +48,7 @@ _WAKE_UPS = frozenset({"Output your last task result below.", _SCHEDULED, _FINIS
 _CRON_START = (
     "# CRON JOB CONTEXT\nThe following object describes the scheduled task that triggered you:\n"
 )
+_WAKE_UP_STARTS = frozenset(text[0] for text in (*_WAKE_UPS, _CRON_START))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def visible_parts(message: Message) -> Iterator[tuple[bool, str]]:
 
 def visible_text(message: Message) -> str:
     """What of a message can be read, placeholders for media included."""
-    only = _only_text(message)
+    only = only_text(message)
     if only is not None:
         return only
     return "\n".join(text for _, text in visible_parts(message) if text)
@@ -113,7 +114,7 @@ def visible_text(message: Message) -> str:
 
 def read_user_text(message: Message) -> UserText:
     """Tell a user message apart."""
-    only = _only_text(message)
+    only = only_text(message)
     if only is not None:
         return UserText(only, None, "", ())
     own: list[str] = []
@@ -133,7 +134,7 @@ def read_user_text(message: Message) -> UserText:
     return UserText("\n".join(filter(None, own)), speaker, clock, tuple(group))
 
 
-def _only_text(message: Message) -> str | None:
+def only_text(message: Message) -> str | None:
     """The text of a message that is one text and nothing else, as nearly all are."""
     content = message.get("content")
     if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
@@ -144,6 +145,8 @@ def _only_text(message: Message) -> str | None:
 
 def is_wake_up(text: str) -> bool:
     """Whether AstrBot itself wrote this user message, to wake the agent for a task."""
+    if text[:1] not in _WAKE_UP_STARTS and not text[:1].isspace():
+        return False  # as nearly all are, said without a look at the whole text
     text = text.strip()
     return text in _WAKE_UPS or (text.startswith(_CRON_START) and text.endswith(_SCHEDULED))
 

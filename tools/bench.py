@@ -11,11 +11,13 @@ longest stall is the longest time nothing else could run.
 from __future__ import annotations
 
 import asyncio
+import base64
 import gc
 import json
 import logging
 import os
 import platform
+import random
 import statistics
 import sys
 import tempfile
@@ -64,7 +66,7 @@ COLUMNS = (
     "model calls",
     "longest stall",
 )
-ROUNDS = (100, 1_000, 5_000)
+ROUNDS = tuple(map(int, os.environ.get("ROUNDS", "100 1000 5000").split()))
 REPEATS = 5
 WINDOW_TOKENS = 10_000_000
 SUMMARY = (
@@ -73,33 +75,57 @@ SUMMARY = (
 UMO = "webchat:FriendMessage:webchat!astrbot!bench"
 
 
+ZH = (
+    "我们继续看数据库迁移的第{n}步，注意回滚方案和流量切换的顺序。",
+    "昨天压测的时候，订单接口的延迟比预期高了不少，先查一下索引。",
+    "把 src/db/m{n}.py 里的连接池改成按租户分开，再跑一遍测试。",
+    "这一步的检查结果是通过，下一步可以开始准备灰度发布。",
+    "如果凌晨两点前没有异常，就把剩下的流量也切过去，值班的人留意告警。",
+    "另外，用户反馈导出的表格里金额少了一位，应该是四舍五入的问题。",
+)
+EN = (
+    "Please check step {n} of the migration plan before we switch the traffic over. ",
+    "The latency of the order service was higher than expected during the load test. ",
+    "I changed the connection pool in src/db/m{n}.py so that every tenant has its own. ",
+    "All checks have passed, and the next step is to prepare the gradual release. ",
+    "If nothing unusual happens until two o'clock, move the rest of the traffic as well. ",
+    "One user reports that amounts in the exported sheet lack a digit; probably rounding. ",
+)
+# What people and models usually write: a question of a line or three, an answer of a few
+# paragraphs, a tool's result of a page.
+QUESTION_CHARS, ANSWER_CHARS, RESULT_CHARS = (10, 160), (100, 1_200), (200, 4_000)
+IMAGE_BYTES = 60_000
+
+
 def history(rounds: int) -> list[dict[str, Any]]:
-    """A mixed talk: Chinese, English, tool calls, an image every hundred rounds."""
+    """A mixed talk: Chinese, English, a tool call every 5th round, an image every 50th."""
+    rng = random.Random(rounds)
     messages: list[dict[str, Any]] = []
+
+    def prose(limits: tuple[int, int], n: int) -> str:
+        sentences, size = EN if n % 2 else ZH, rng.randint(*limits)
+        text = ""
+        while len(text) < size:
+            text += rng.choice(sentences).format(n=n)
+        return text
+
     for n in range(rounds):
-        said = (
-            f"第{n}轮：我们继续讨论数据库迁移的第{n % 17}个步骤，注意回滚方案和流量切换的顺序。" * 2
-        )
-        if n % 2:
-            said = (
-                f"Round {n}: please check step {n % 17} of the migration plan in src/db/m{n}.py. "
-                * 3
-            )
-        parts: list[dict[str, Any]] = [{"type": "text", "text": said}]
-        if n % 100 == 99:
-            data = "data:image/png;base64," + "iVBORw0KGgo" * 2_000
-            parts.append({"type": "image_url", "image_url": {"url": data, "id": None}})
+        parts: list[dict[str, Any]] = [{"type": "text", "text": prose(QUESTION_CHARS, n)}]
+        if n % 50 == 49:
+            data = base64.b64encode(rng.randbytes(IMAGE_BYTES)).decode()
+            image = {"url": "data:image/jpeg;base64," + data, "id": None}
+            parts.append({"type": "image_url", "image_url": image})
         messages.append({"role": "user", "content": parts})
         if n % 5 == 0:
             call = {"id": f"call_{n}", "type": "function"}
             call["function"] = {
                 "name": "read_file",
-                "arguments": json.dumps({"path": f"src/m{n}.py"}),
+                "arguments": json.dumps({"path": f"src/db/m{n}.py"}),
             }
             messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
-            result = f"def step_{n}():\n    return {n}\n" * 12
+            result = prose(RESULT_CHARS, n)
             messages.append({"role": "tool", "tool_call_id": f"call_{n}", "content": result})
-        answer = "好的，这一步的检查结果是通过，下一步可以开始准备灰度发布。" * 4
+        answer = prose(ANSWER_CHARS, n)
         messages.append({"role": "assistant", "content": [{"type": "text", "text": answer}]})
         messages.append({"role": "_checkpoint", "content": {"id": str(uuid.uuid4())}})
     return messages

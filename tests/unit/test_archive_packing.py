@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from astrbot_plugin_compact.summary import archive_care, archive_packing, archive_store
 from astrbot_plugin_compact.summary.archive import Archive, SpanMessage, Stage
 from astrbot_plugin_compact.summary.archive_schema import migrate
+from astrbot_plugin_compact.summary.archive_types import ArchivedMessage
+from astrbot_plugin_compact.summary.archiving import to_archive
 from astrbot_plugin_compact.summary.errors import ArchiveFailed
+from astrbot_plugin_compact.summary.history import stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +31,27 @@ from tests.archives import (
     messages,
     new_compaction,
     rows,
+)
+
+REMINDER = {
+    "type": "text",
+    "text": "<system_reminder>User ID: 42, Nickname: Ann</system_reminder>",
+}
+
+# What a row of JSON may hold where a message should be.
+odd_messages = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "tool", "system", "_checkpoint", 7, None])},
+    optional={
+        "content": st.recursive(
+            st.none() | st.booleans() | st.floats() | any_text,
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(st.sampled_from(["type", "text", "x"]), inner, max_size=3)
+            ),
+            max_leaves=6,
+        ),
+        "tool_calls": st.lists(st.none() | any_text, max_size=2),
+    },
 )
 
 spans = st.lists(
@@ -197,3 +224,50 @@ async def test_a_lost_chunk_is_found(path: Path) -> None:
     change(path, "DELETE FROM packed")
     assert any("has 0 of 1" in p for p in (await archive.verify()).problems)
     await archive.close()
+
+
+@settings(
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.lists(odd_messages, max_size=6))
+async def test_what_is_read_afterwards_is_what_would_have_been_archived(
+    path: Path, history: list[dict[str, Any]]
+) -> None:
+    said = [{"role": "user", "content": [{"type": "text", "text": "hi"}, REMINDER]}, *history]
+    given_messages = [to_archive(stored(message), {}) for message in said]
+    unread = [SpanMessage(each.raw, each.role, None, each.kept) for each in given_messages]
+    archive = await Archive.open(path)
+    read = [
+        await archive.messages(await archive.begin(new_compaction(), span))
+        for span in (given_messages, unread)
+    ]
+    assert read[0] == read[1]
+    assert read[1][0].speaker == "Ann(42)"
+    await archive.close()
+
+
+def test_what_cannot_be_read_is_kept_and_not_searched(conn: sqlite3.Connection) -> None:
+    raw = "[" * 100_000
+    id_ = archive_store.begin(conn, new_compaction(), [SpanMessage(raw, "user", None)], 1.0)
+    archive_store.settle(conn, id_, Stage.DONE)
+    for _ in range(2):
+        (read,) = archive_packing.read(conn, id_)
+        assert (read.raw, read.text, read.speaker) == (raw, "", None)
+        archive_packing.spread(conn, CID)
+
+
+def test_what_an_earlier_version_packed_is_read(conn: sqlite3.Connection) -> None:
+    id_ = archive_store.begin(conn, new_compaction(), messages("x", "y"), 1.0)
+    archive_store.settle(conn, id_, Stage.DONE)
+    rows_ = [(2, 6, "user", True, "小明(1)", 5.0), (3, 0, "_checkpoint", False, None, None)]
+    body = json.dumps(rows_).encode() + b"\n" + b"{}[1]" + "你好".encode()
+    conn.execute("UPDATE packed SET body = ?, hash = ?", (body, hashlib.sha256(body).digest()))
+    expected = (
+        ArchivedMessage(0, "{}", "user", "你好", True, "小明(1)", 5.0),
+        ArchivedMessage(1, "[1]", "_checkpoint", "", False, None, None),
+    )
+    assert archive_packing.read(conn, id_) == expected
+    archive_packing.spread(conn, CID)
+    assert archive_packing.read(conn, id_) == expected

@@ -130,11 +130,11 @@ def test_every_character_of_every_unit_is_in_some_request_and_none_is_over_its_r
         packed = pack(units, progress, room, cost)
         piece_of_front = packed.earlier.removeprefix(progress.summary).removeprefix("\n")
         assert cost.of(piece_of_front) + cost.of(packed.transcript) <= room
-        for piece in packed.slices:
-            text = units[piece.index].block.text[piece.start : piece.end]
+        for index, start, end in packed.slices:
+            text = units[index].block.text[start:end]
             assert text in packed.transcript
-            assert len(said[piece.index]) == piece.start
-            said[piece.index] += text
+            assert len(said[index]) == start
+            said[index] += text
         told += piece_of_front
         for number, pick in packed.offered.items():
             assert units[pick.index].keepable
