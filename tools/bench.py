@@ -4,8 +4,9 @@ Everything is measured in one run on one machine, so ratios mean something and s
 our whole path (read, plan, render, an instant model, commit) against one JSON round trip of the
 same history, and against AstrBot's own compressor path over it (bind, count, compress with an
 instant model, dump). Ratios are of CPU time, all threads together, because that is the same on a
-busy machine. What the archive does afterwards for its search has a column of its own. The loop's
-longest stall is the longest time nothing else could run.
+busy machine. The other two touch no database; what AstrBot's own takes for reading the row and
+for the compare-and-swap is in ours, and in a column of its own. So is what the archive does
+afterwards for its search. The loop's longest stall is the longest time nothing else could run.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import random
 import statistics
 import sys
 import tempfile
+import threading
 import time
 import uuid
 import warnings
@@ -60,14 +62,15 @@ COLUMNS = (
     "history",
     "ours / JSON round trip",
     "ours / AstrBot's compressor",
+    "of it AstrBot's database / JSON round trip",
     "search index, afterwards / JSON round trip",
     "tokens sent, ours",
     "AstrBot's",
     "model calls",
     "longest stall",
 )
-ROUNDS = tuple(map(int, os.environ.get("ROUNDS", "100 1000 5000").split()))
-REPEATS = 5
+ROUNDS = (100, 1_000, 5_000)
+REPEATS = 9
 WINDOW_TOKENS = 10_000_000
 SUMMARY = (
     "## 目标\n迁移数据库\n## 做过的决定\n用蓝绿发布\n## 改过的文件\n无\n## 未完成的事\n切换流量"
@@ -186,6 +189,7 @@ class Row:
     megabytes: float
     of_round_trip: float
     of_host: float
+    database: float
     afterwards: float
     tokens_ours: int
     tokens_host: int
@@ -199,6 +203,15 @@ async def timed(work: Callable[[], Awaitable[object]]) -> float:
     began = time.process_time()
     await work()
     return time.process_time() - began
+
+
+def database_seconds() -> float:
+    """CPU time so far of the threads that do the work of AstrBot's database connections."""
+    return sum(
+        time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+        for thread in threading.enumerate()
+        if thread.ident is not None and "_connection_worker_thread" in thread.name
+    )
 
 
 async def longest_stall(work: Callable[[], Awaitable[object]]) -> float:
@@ -230,6 +243,7 @@ async def measure(core: Core, service: Service, model: InstantModel, rounds: int
     trips: list[float] = []
     hosts: list[float] = []
     ours: list[float] = []
+    databases: list[float] = []
     later: list[float] = []
     stalls: list[float] = []
     provider = InstantProvider()
@@ -268,7 +282,9 @@ async def measure(core: Core, service: Service, model: InstantModel, rounds: int
         hosts.append(await timed(host_path))
         await fresh()
         model.requests.clear()
+        before = database_seconds()
         ours.append(await timed(our_path))
+        databases.append(database_seconds() - before)
         later.append(await timed(housekeeping))
         await fresh()
         stalls.append(await longest_stall(our_path))
@@ -276,12 +292,14 @@ async def measure(core: Core, service: Service, model: InstantModel, rounds: int
     counter = EstimateTokenCounter()
     sent = [bind_checkpoint_messages([{"role": "user", "content": r.system + r.user}])[0]
             for r in model.requests[: len(model.requests) // 2]]  # fmt: skip
-    trip, host, our, after = map(statistics.median, (trips, hosts, ours, later))
+    figures = (trips, hosts, ours, databases, later)
+    trip, host, our, database, after = map(statistics.median, figures)
     return Row(
         rounds,
         len(text) / 1e6,
         our / trip,
         our / host,
+        database / trip,
         after / trip,
         counter.count_tokens(sent),
         counter.count_tokens(bind_checkpoint_messages(provider.sent)),
@@ -311,6 +329,7 @@ async def main() -> None:
                     f"{row.megabytes:.2f} MB",
                     f"{row.of_round_trip:.2f}",
                     f"{row.of_host:.2f}",
+                    f"{row.database:.2f}",
                     f"{row.afterwards:.2f}",
                     f"{row.tokens_ours:,}",
                     f"{row.tokens_host:,}",
