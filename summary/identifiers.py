@@ -30,10 +30,11 @@ _URL = re.compile(
     r"[a-z][a-z\d+.-]{1,15}://[^\s<>\"'`|\\，。；、！？：（）【】「」《》]{3,}", re.IGNORECASE
 )
 _JOINED = re.compile(r"[,;](?=[a-z]{2,10}://)", re.IGNORECASE)
-# Other identifiers are runs of ASCII without spaces, quotes and brackets that hold a digit, a
-# slash or an at-sign. Each run is looked at once, from its start, and never taken back.
-_RUN_CHARS = r"!#-&*-;=?-Z\\^_a-z~"
-_RUN = re.compile(rf"(?<![{_RUN_CHARS}])[!#-&*-.:;=?A-Z^_a-z~]*+[\d/\\@][{_RUN_CHARS}]*+", re.ASCII)
+# Other identifiers are runs of these characters that hold a digit, a slash or an at-sign. Runs
+# are found as bytes at the price of a split, because histories are long and identifiers rare.
+_RUN_CHARS = re.compile(rb"[!#-&*-;=?-Z\\^_a-z~]")
+_TO_RUNS = bytes(byte if _RUN_CHARS.match(bytes([byte])) else 0x20 for byte in range(256))
+_TELLING = re.compile(r"[\d/\\@]")
 _SPLIT = re.compile(r"[,;=]|:(?![/\\])")
 _KINDS = re.compile(
     r"""
@@ -76,8 +77,7 @@ def closing_line(
     left = room_tokens - count_text("\n\n" + line) - 1
     if left <= 0:
         return ""
-    kept_texts = (text for unit in kept for text in _whole_texts(unit))
-    present = set(_newest_found(kept_texts))
+    present = set(_newest_found(["\n".join(text for unit in kept for text in _whole_texts(unit))]))
     chosen: list[str] = []
     for identifier in _newest_first(units, earlier):
         # Each figure is rounded up: the estimate of the whole is never above their sum.
@@ -103,7 +103,7 @@ def split_closing_line(summary: str) -> tuple[str, tuple[str, ...]]:
 
 def find_identifiers(text: str) -> list[str]:
     """The identifiers in a text, URLs first, repeated ones too."""
-    return [*_find_urls(text), *(found for run in _RUN.findall(text) for found in _in_run(run))]
+    return [*_find_urls(text), *(found for run in _runs(text) for found in _in_run(run.decode()))]
 
 
 def _find_urls(text: str) -> list[str]:
@@ -118,9 +118,13 @@ def _find_urls(text: str) -> list[str]:
     return found
 
 
+def _runs(text: str) -> list[bytes]:
+    return text.encode("utf-8", "surrogatepass").translate(_TO_RUNS).split()
+
+
 def _in_run(run: str) -> list[str]:
     found: list[str] = []
-    if len(run) >= _SHORTEST_CHARS and "://" not in run:
+    if len(run) >= _SHORTEST_CHARS and _TELLING.search(run) and "://" not in run:
         for piece in _SPLIT.split(run):
             identifier = piece.lstrip("!?*#&^-").rstrip(".!?*#&^-_~")
             if len(identifier) <= _LONGEST_CHARS and _is_identifier(identifier):
@@ -148,12 +152,17 @@ def _newest_found(newest_first: Iterable[str]) -> Iterator[str]:
     A talk names the same things again and again; each run is looked into but once.
     """
     seen: set[str] = set()
-    runs: set[str] = set()
+    known: set[bytes] = set()
     scanned = 0
     for text in newest_first:
-        new = [run for run in dict.fromkeys(reversed(_RUN.findall(text))) if run not in runs]
-        runs.update(new)
-        found = [found for run in new for found in reversed(_in_run(run))]
+        runs = _runs(text)
+        new = set(runs) - known
+        known |= new
+        found: list[str] = []
+        if not all(map(bytes.isalpha, new)):  # plain words are most of any talk
+            for run in dict.fromkeys(reversed(runs)):
+                if run in new and not run.isalpha():
+                    found += reversed(_in_run(run.decode()))
         found += reversed(_find_urls(text))
         for identifier in found:
             if identifier not in seen:

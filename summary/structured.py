@@ -112,7 +112,8 @@ class StructuredEngine:
             speakers=job.speakers,
             focus=job.focus,
             instruction=job.instruction,
-            todos=job.todos or find_todos(item.data for item in reversed(layout.body)),
+            todos=job.todos
+            or find_todos(i.data for i in reversed(layout.body) if i.role == "assistant"),
             extra_body=job.extra_body,
             timeout_seconds=job.timeout_seconds,
             tokens_per_char=job.tokens_per_char,

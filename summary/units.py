@@ -157,6 +157,7 @@ def tool_names(items: Iterable[Item]) -> Mapping[str, str]:
     return {
         call["id"]: call_name(call)
         for item in items
+        if item.message.role == "assistant"
         for call in tool_calls(item.data)
         if isinstance(call.get("id"), str)
     }
