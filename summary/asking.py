@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from .errors import ContextTooLong, ProviderFailed, SummaryFailed, SummaryTimeout
 from .host import ModelInfo, ModelReply, ModelRequest
-from .refusals import is_too_long, one_line, status_of, wants_completion_tokens
+from .refusals import is_too_long, status_of, wants_completion_tokens
 from .twin import Twin, WouldForgetError, twin_of
 from .wire import (
     MAX_COMPLETION_TOKENS,
@@ -25,6 +25,7 @@ from .wire import (
     provider_config,
     request_body,
 )
+from .wording import one_line
 
 _SHORTEST_KEY_CHARS = 8
 # Providers whose server wants the newer key. Kept by object: a reloaded provider is asked anew.

@@ -69,9 +69,3 @@ def is_too_long(status: int | None, words: str) -> bool:
 def wants_completion_tokens(status: int | None, words: str) -> bool:
     """Whether the server refuses `max_tokens` and asks for `max_completion_tokens`."""
     return (status is None or status in _BAD_REQUEST) and "max_completion_tokens" in words
-
-
-def one_line(words: str, limit_chars: int = 300) -> str:
-    """A provider's words fit for a sentence: one line, not too long."""
-    line = " ".join(words.split())
-    return line if len(line) <= limit_chars else line[: limit_chars - 1] + "…"

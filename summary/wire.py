@@ -13,7 +13,7 @@ from typing import Any
 
 from .errors import CutSummary, EmptySummary, UnusableSummary
 from .host import ModelReply
-from .refusals import one_line
+from .wording import one_line
 
 
 class Dialect(Enum):

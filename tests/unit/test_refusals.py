@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 from astrbot_plugin_compact.summary.refusals import (
     is_too_long,
-    one_line,
     status_of,
     wants_completion_tokens,
 )
@@ -82,9 +81,3 @@ def test_the_newer_key_is_asked_for_by_name() -> None:
 def test_a_status_is_found_under_any_name(name: str) -> None:
     assert status_of(SimpleNamespace(**{name: 429})) == 429
     assert status_of(SimpleNamespace(**{name: "INVALID_ARGUMENT"})) is None
-
-
-def test_words_become_one_line_of_bounded_length() -> None:
-    assert one_line("  a\n\tb ") == "a b"
-    assert one_line("x" * 900, 10) == "xxxxxxxxx…"
-    assert one_line("x" * 10, 10) == "xxxxxxxxxx"
