@@ -294,7 +294,6 @@ def test_turns_during_a_run_start_no_second_one(bot: Bot, chat: WebChat) -> None
     assert text_of(row.messages).count("接着说。") >= 2
 
 
-@pytest.mark.hosts("newest")
 def test_fifty_sessions_at_their_lines_are_all_compacted_two_at_once(bot: Bot, qq: OneBot) -> None:
     crowd = [qq.person(3_000 + number, f"P{number}") for number in range(50)]
     at_once: list[int] = []
