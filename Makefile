@@ -22,7 +22,7 @@ lint: .venv/made-from
 	$(PYTHON) -m mypy --strict summary
 
 test: setup lint
-	$(PYTHON) -m pytest -n 2 --dist worksteal $(TEST_ARGS)
+	$(PYTHON) -m pytest -n 3 --dist worksteal $(TEST_ARGS)
 
 fuzz: .venv/made-from
 	$(PYTHON) -m pytest tests/unit -q -n 2 --hypothesis-profile fuzz $(TEST_ARGS)

@@ -21,6 +21,7 @@ from hypothesis import settings
 from tests.bed import HOSTS, Bot, Host, Model, OneBot, WebChat, find_host
 from tests.bed.bot import Provider
 from tests.bed.hosts import ROOT
+from tests.bed.shared import SharedBots
 
 PACKAGE = "astrbot_plugin_compact"
 
@@ -131,41 +132,26 @@ def embedding_provider(name: str) -> Provider:
     return Provider(name, source=kind, more=kind | more | {"embedding_dimensions": 8})
 
 
-class SharedBots:
-    """One running bot per host, started when first asked for."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._bots: dict[str, Bot] = {}
-
-    def get(self, host: Host) -> Bot:
-        if host.name not in self._bots:
-            self._bots[host.name] = Bot(
-                self._folder / host.name,
-                Model(),
-                host,
-                plugin_dir=_plugin_dir(),
-                onebot=True,
-                admins=["1001"],
-                providers=[
-                    Provider("small", 8_000),
-                    Provider("off", enable=False),
-                    embedding_provider("vectors"),
-                ],
-            )
-        bot = self._bots[host.name]
-        return bot if bot.running else bot.start()
-
-    def close(self) -> None:
-        for bot in self._bots.values():
-            bot.close()
-            bot.model.close()
+def _make_bot(folder: Path, host: Host) -> Bot:
+    return Bot(
+        folder,
+        Model(),
+        host,
+        plugin_dir=_plugin_dir(),
+        onebot=True,
+        admins=["1001"],
+        providers=[
+            Provider("small", 8_000),
+            Provider("off", enable=False),
+            embedding_provider("vectors"),
+        ],
+    )
 
 
 @pytest.fixture(scope="session")
 def shared_bots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedBots]:
     """The bots all tests of this process share."""
-    bots = SharedBots(tmp_path_factory.mktemp("shared"))
+    bots = SharedBots(tmp_path_factory.mktemp("shared"), _make_bot)
     yield bots
     bots.close()
 
@@ -175,7 +161,6 @@ def bot(host: Host, shared_bots: SharedBots, request: pytest.FixtureRequest) -> 
     """The shared bot of `host`, its model (`bot.model`) as new. Use sessions of your own."""
     shared = shared_bots.get(host)
     _remember(request, shared)
-    shared.model.reset()
     yield shared
     shared.model.assert_sound()
     shared.model.reset()

@@ -16,6 +16,7 @@ import pytest
 from tests.bed import Bot, Host, Model, OneBot, Request, WebChat
 from tests.bed.bot import BED_PLUGIN, Provider
 from tests.bed.onebot import Person
+from tests.bed.shared import SharedBots
 from tests.e2e.histories import (
     FILLER,
     Message,
@@ -73,57 +74,43 @@ class TaskPlugin(Star):
 METADATA = "name: astrbot_plugin_tasks\ndesc: a task list\nversion: v1\nauthor: tests\nrepo: none\n"
 
 
-class OwnedBots:
-    """One bot with settings of its owner's for each host, started when first asked for."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._bots: dict[str, Bot] = {}
-
-    def get(self, host: Host) -> Bot:
-        if host.name not in self._bots:
-            plugin = self._folder / f"{host.name}-tasks"
-            plugin.mkdir(parents=True)
-            (plugin / "main.py").write_text(TASK_PLUGIN, "utf-8")
-            (plugin / "metadata.yaml").write_text(METADATA, "utf-8")
-            self._bots[host.name] = Bot(
-                self._folder / host.name,
-                Model(),
-                host,
-                onebot=True,
-                admins=["1001"],
-                providers=[Provider("tiny", 4_000)],
-                config={
-                    "provider_settings": {"identifier": True},
-                    "provider_ltm_settings": {"group_icl_enable": True},
-                },
-                plugin_config={
-                    "instruction_text": INSTRUCTION,
-                    "summary_extra_body": '{"reasoning_effort": "low", "max_tokens": 5}',
-                    "default_focus": "退款",
-                },
-                extra_plugins={**BED_PLUGIN, "astrbot_plugin_tasks": plugin},
-            ).start()
-        return self._bots[host.name]
-
-    def close(self) -> None:
-        for bot in self._bots.values():
-            bot.close()
-            bot.model.close()
+def make_owned(folder: Path, host: Host) -> Bot:
+    """A bot with settings of its owner's."""
+    plugin = folder.with_name(f"{host.name}-tasks")
+    plugin.mkdir(parents=True)
+    (plugin / "main.py").write_text(TASK_PLUGIN, "utf-8")
+    (plugin / "metadata.yaml").write_text(METADATA, "utf-8")
+    return Bot(
+        folder,
+        Model(),
+        host,
+        onebot=True,
+        admins=["1001"],
+        providers=[Provider("tiny", 4_000)],
+        config={
+            "provider_settings": {"identifier": True},
+            "provider_ltm_settings": {"group_icl_enable": True},
+        },
+        plugin_config={
+            "instruction_text": INSTRUCTION,
+            "summary_extra_body": '{"reasoning_effort": "low", "max_tokens": 5}',
+            "default_focus": "退款",
+        },
+        extra_plugins={**BED_PLUGIN, "astrbot_plugin_tasks": plugin},
+    )
 
 
 @pytest.fixture(scope="module")
-def owned_bots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnedBots]:
-    bots = OwnedBots(tmp_path_factory.mktemp("owned"))
+def owned_bots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedBots]:
+    bots = SharedBots(tmp_path_factory.mktemp("owned"), make_owned)
     yield bots
     bots.close()
 
 
 @pytest.fixture
-def owned(host: Host, owned_bots: OwnedBots) -> Iterator[Bot]:
+def owned(host: Host, owned_bots: SharedBots) -> Iterator[Bot]:
     """The bot with an owner's settings, its model as new."""
     bot = owned_bots.get(host)
-    bot.model.reset()
     yield bot
     bot.model.assert_sound()
 

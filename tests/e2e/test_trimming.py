@@ -10,6 +10,7 @@ import pytest
 from tests.bed import Bot, Host, Model, OneBot, Usage, WebChat, call, fail, say
 from tests.bed.aio import wait_for
 from tests.bed.bot import Provider
+from tests.bed.shared import SharedBots
 from tests.e2e.histories import (
     FILLER,
     HEAD,
@@ -33,47 +34,33 @@ from tests.e2e.lines import (
 TURNS = 8
 
 
-class TrimmingBots:
-    """One bot a host that trims by turns, and compresses by a model of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._bots: dict[str, Bot] = {}
-
-    def get(self, host: Host) -> Bot:
-        if host.name not in self._bots:
-            self._bots[host.name] = Bot(
-                self._folder / host.name,
-                Model(),
-                host,
-                onebot=True,
-                providers=[Provider(SMALL, 8_000)],
-                compression={
-                    "max_turns": TURNS,
-                    "overflow_strategy": "llm_compress",
-                    "provider_id": "bed",
-                },
-            ).start()
-        return self._bots[host.name]
-
-    def close(self) -> None:
-        for bot in self._bots.values():
-            bot.close()
-            bot.model.close()
+def make_trimming(folder: Path, host: Host) -> Bot:
+    """A bot that trims by turns, and compresses by a model of its own."""
+    return Bot(
+        folder,
+        Model(),
+        host,
+        onebot=True,
+        providers=[Provider(SMALL, 8_000)],
+        compression={
+            "max_turns": TURNS,
+            "overflow_strategy": "llm_compress",
+            "provider_id": "bed",
+        },
+    )
 
 
 @pytest.fixture(scope="module")
-def trimming_bots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrimmingBots]:
-    bots = TrimmingBots(tmp_path_factory.mktemp("trimming"))
+def trimming_bots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedBots]:
+    bots = SharedBots(tmp_path_factory.mktemp("trimming"), make_trimming)
     yield bots
     bots.close()
 
 
 @pytest.fixture
-def bot(host: Host, trimming_bots: TrimmingBots) -> Iterator[Bot]:
+def bot(host: Host, trimming_bots: SharedBots) -> Iterator[Bot]:
     """The trimming bot of `host`, its model as new."""
     trimming = trimming_bots.get(host)
-    trimming.model.reset()
     yield trimming
     trimming.model.assert_sound()
     trimming.model.reset()
