@@ -32,10 +32,10 @@ from .summary.args import (
     parse_compact_overrides,
 )
 from .summary.commands import Commands, notice_of
-from .summary.compaction import Outcome
 from .summary.errors import CompactError, Voided
 from .summary.permissions import Caller
 from .summary.public import Compression
+from .summary.runs import Outcome
 from .summary.service import Service
 from .summary.turns import Turn
 from .summary.watch import Watch

@@ -14,7 +14,6 @@ from dataclasses import replace
 
 from .args import CompactArgs, ParseResult, build_compact_args
 from .bounded import Bounded
-from .compaction import Outcome, Progress
 from .errors import (
     ArchiveFailed,
     Busy,
@@ -25,6 +24,7 @@ from .errors import (
     Voided,
 )
 from .plan import Skip
+from .runs import Outcome, Progress
 from .service import Service
 from .triggers import BackOff, Due, NotDue
 

@@ -20,7 +20,6 @@ from .args import (
 )
 from .automatic import Automatic
 from .chain import ProviderChoice
-from .compaction import Outcome, Preview, Progress
 from .errors import CompactError
 from .history import message_text, parse_history
 from .permissions import Caller, refusal
@@ -37,6 +36,7 @@ from .replies import (
     skipped_lines,
     start_reply,
 )
+from .runs import Outcome, Preview, Progress
 from .service import Service
 from .settings_reply import config_reply, ignored_reply, set_refused_reply, set_reply
 from .state import session_state

@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
 
 from .archive import Archive
-from .commit import Committed, Draft, RunFacts, commit
-from .engines import Engine, Job, Prepared
+from .commit import Draft, RunFacts, commit
+from .engines import Prepared
 from .errors import (
     ArchiveFailed,
     Busy,
@@ -29,10 +27,9 @@ from .errors import (
 from .heads import KnownHead, candidate_hash
 from .history import Stored, parse_history
 from .holds import Holds
-from .host import Host, Model, Row
+from .host import Host, Row
 from .live import read_live
 from .plan import (
-    AfterSwap,
     CompactionPlan,
     Layout,
     PlanOptions,
@@ -41,112 +38,11 @@ from .plan import (
     read_layout,
 )
 from .records import after_swap, last_message, settle_unfinished
+from .runs import Listener, Order, Outcome, Preview, Progress, Run, Snapshot
 from .trims import Trims, TrimsSince
 from .units import Unit, bind_checkpoints, group_units
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What is to be compacted, and how. All settings are resolved already (spec 3.6, 5).
-
-    `explicit` is whether the user gave an option or a focus: then an unchanged history is
-    compacted again. `follow_current` voids the run if the session switches conversation.
-    `may_take_large` is whether several requests may be spent on one message.
-    """
-
-    umo: str
-    cid: str
-    trigger: str
-    engine: Engine
-    job: Job
-    model: Model
-    keep_recent_ratio: float
-    min_messages: int
-    line_tokens: int | None = None
-    count_line: int | None = None
-    explicit: bool = False
-    follow_current: bool = True
-    may_take_large: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A history as read once, with what the archive knows about it."""
-
-    row: Row
-    layout: Layout
-    known: Mapping[str, KnownHead]
-    trimmed: tuple[Unit, ...] = ()
-    trimmed_ids: tuple[int, ...] = ()
-    previous: AfterSwap | None = None
-    carried: KnownHead | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """A plan with what its engine makes of it; no model was asked."""
-
-    plan: CompactionPlan
-    prepared: Prepared
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """One event of a run (spec 3.7). `stage` is start, step, wait, done or error."""
-
-    umo: str
-    cid: str
-    trigger: str
-    stage: str
-    step: int = 0
-    steps: int = 0
-    outcome: Outcome | None = None
-    error: CompactError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A compaction that is done."""
-
-    committed: Committed
-    summary: str
-    template: str | None
-    language: str
-    provider_id: str
-    requests: int
-    warnings: tuple[tuple[str, Mapping[str, object]], ...] = ()
-
-
-Listener = Callable[[Progress], None]
-
-
-@dataclass(slots=True)
-class Run:
-    """A compaction in flight. `void()` makes it end without a write."""
-
-    umo: str
-    cid: str
-    trigger: str
-    listener: Listener | None
-    task: asyncio.Task[Any] | None
-    voided: bool = False
-    started_seconds: float = field(default_factory=time.monotonic)
-    _cancellations: int = 0
-
-    def void(self) -> None:
-        """Call the run off: nothing is written any more, and a waiting call stops at once."""
-        self.voided = True
-        if self.task is not None:
-            self.task.cancel()
-            self._cancellations += 1
-
-    def forget_cancellations(self) -> None:
-        """Those of ours have arrived; the task goes on, to say what became of the run."""
-        while self.task is not None and self._cancellations:
-            self.task.uncancel()
-            self._cancellations -= 1
 
 
 class Compactions:

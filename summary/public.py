@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 from .args import ParseResult, build_compact_args
 from .automatic import Automatic
-from .compaction import Listener, Outcome
 from .errors import CompactError
 from .plan import Skip
+from .runs import Listener, Outcome
 from .service import Service
 from .state import session_state
 from .status_reply import StatusFacts

@@ -18,13 +18,14 @@ from .archive import Archive
 from .args import CompactArgs
 from .bounded import Bounded
 from .chain import ProviderChoice
-from .compaction import Compactions, Order, Progress
+from .compaction import Compactions
 from .engines import BuiltinEngine, Engine, Job
 from .errors import ArchiveFailed, HostFailed, NoConversation, NoProvider, NotAvailable
 from .host import Host, ModelInfo
 from .layers import LineSettings
 from .lines import CompressLine, CountLine, compress_line, count_line
 from .records import settle_unfinished
+from .runs import Order, Progress
 from .settings import Change, Settings, apply_set
 from .structured import StructuredEngine
 from .templates import choose_template

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from astrbot_plugin_compact.summary.args import ParseResult, build_compact_args
-from astrbot_plugin_compact.summary.compaction import Outcome
 from astrbot_plugin_compact.summary.host import ModelInfo, ModelReply, ModelRequest
 from astrbot_plugin_compact.summary.plan import Skip
 from astrbot_plugin_compact.summary.public import Compression
+from astrbot_plugin_compact.summary.runs import Outcome
 from astrbot_plugin_compact.summary.service import Service
 from astrbot_plugin_compact.summary.turns import Additions, Turn
 from astrbot_plugin_compact.summary.undo import Undone, undo

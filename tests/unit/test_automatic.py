@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from astrbot_plugin_compact.summary.compaction import Outcome, Progress
 from astrbot_plugin_compact.summary.errors import ProviderFailed
+from astrbot_plugin_compact.summary.runs import Outcome, Progress
 
 from tests.contract.fake_bot import UMO, CarryingModel, FakeBot, new_bot
 from tests.unit.test_watch import Gate, is_compacted, seed, talk

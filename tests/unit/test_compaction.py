@@ -14,13 +14,7 @@ import pytest
 import pytest_asyncio
 from astrbot_plugin_compact.summary.archive import Archive
 from astrbot_plugin_compact.summary.archive_types import SpanMessage, Stage
-from astrbot_plugin_compact.summary.compaction import (
-    Compactions,
-    Order,
-    Outcome,
-    Preview,
-    Progress,
-)
+from astrbot_plugin_compact.summary.compaction import Compactions
 from astrbot_plugin_compact.summary.engines import Job
 from astrbot_plugin_compact.summary.errors import (
     ArchiveFailed,
@@ -39,6 +33,7 @@ from astrbot_plugin_compact.summary.errors import (
 )
 from astrbot_plugin_compact.summary.history import content_hash, parse_history
 from astrbot_plugin_compact.summary.plan import PlanOptions, Skip, SkipReason
+from astrbot_plugin_compact.summary.runs import Order, Outcome, Preview, Progress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
