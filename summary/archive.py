@@ -174,6 +174,7 @@ class Archive:
         """Note the usage of a turn."""
         sample = Sample(time_seconds, tokens, window_tokens)
         await self._file.write(archive_turns.add_sample, cid, umo, sample, self._clock())
+        self._file.write_log_back_soon()
 
     async def samples(self, cid: str) -> tuple[Sample, ...]:
         """The last 2,000 usage samples, oldest first."""

@@ -25,6 +25,8 @@ from .errors import ArchiveFailed
 
 _BUSY_SECONDS = 5.0
 _LOG_BYTES = 16 * 1024 * 1024
+# Beyond this the log is written back into the file when nobody waits for it.
+_LARGE_LOG_BYTES = 4 * 1024 * 1024
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +91,11 @@ class ArchiveFile:
             self._is_tending = True
             self._submit(self._tend)
 
+    def write_log_back_soon(self) -> None:
+        """Have a large log written back into the file between the calls to come."""
+        if self._log_bytes() > _LARGE_LOG_BYTES:
+            self._submit(self._write_log_back)
+
     async def close(self) -> None:
         """Finish the calls made before and close the file; later ones fail."""
         try:
@@ -98,8 +105,10 @@ class ArchiveFile:
 
     def size_bytes(self) -> int:
         """What the file and its log take on the disk."""
-        paths = (self._path, self._path.with_name(self._path.name + "-wal"))
-        return sum(path.stat().st_size for path in paths if path.exists())
+        return _file_bytes(self._path) + self._log_bytes()
+
+    def _log_bytes(self) -> int:
+        return _file_bytes(self._path.with_name(self._path.name + "-wal"))
 
     @property
     def _conn(self) -> sqlite3.Connection:
@@ -139,6 +148,8 @@ class ArchiveFile:
                     "auto_vacuum = INCREMENTAL",
                     "journal_mode = WAL",
                     f"journal_size_limit = {_LOG_BYTES}",
+                    # SQLite would do it inside the commit that somebody waits for.
+                    "wal_autocheckpoint = 0",
                     "synchronous = FULL",
                     "foreign_keys = ON",
                     "secure_delete = ON",
@@ -174,6 +185,8 @@ class ArchiveFile:
             if self._open_conn is not None:
                 with atomic(self._open_conn):
                     goes_on = tend(self._open_conn)
+                if self._log_bytes() > _LARGE_LOG_BYTES:
+                    self._write_log_back()
         except sqlite3.Error as exc:
             # Nothing is lost by this: unindexed messages are read instead, and it is tried again.
             _log.warning("The archive's index could not be kept up: %s", exc)
@@ -182,6 +195,21 @@ class ArchiveFile:
         if goes_on:
             with contextlib.suppress(RuntimeError):  # shut down meanwhile
                 self._thread.submit(self._tend)
+
+    def _write_log_back(self) -> None:
+        if self._open_conn is not None:
+            try:
+                self._open_conn.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            except sqlite3.Error as exc:
+                # The log holds everything; it is written back another time.
+                _log.warning("The archive's log could not be written back: %s", exc)
+
+
+def _file_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 async def _finished[T](waiting: asyncio.Future[T]) -> None:

@@ -289,6 +289,29 @@ async def test_new_files_are_private_to_their_user(tmp_path: Path) -> None:
     }
 
 
+LARGE = "x" * 6_000_000
+
+
+async def test_a_commit_does_not_wait_for_the_log_to_be_written_back(path: Path) -> None:
+    archive = await Archive.open(path)
+    id_ = await archive.begin(new_compaction(), messages(LARGE))
+    assert path.stat().st_size < len(LARGE)
+    await archive.settle(id_, "done")
+    await archive.tended()
+    await archive.latest(CID)  # whatever was asked for before this is done
+    assert path.stat().st_size > len(LARGE)
+    await archive.close()
+
+
+async def test_a_turn_has_a_large_log_written_back_afterwards(path: Path) -> None:
+    archive = await Archive.open(path)
+    await archive.begin(new_compaction(), messages(LARGE))
+    await archive.add_sample(CID, UMO, 1.0, 10, None)
+    await archive.latest(CID)
+    assert path.stat().st_size > len(LARGE)
+    await archive.close()
+
+
 async def test_writing_into_a_file_that_was_replaced_is_refused(path: Path) -> None:
     await prepare(path)
     archive = await Archive.open(path)
