@@ -66,8 +66,12 @@ def label_cost(label: str, cost: Cost) -> int:
 
 
 def can_be_kept(unit: Unit, retain_cap_tokens: int) -> bool:
-    """Whether a unit is whole and small enough to be offered."""
-    whole = unit.kind in _WHOLE
+    """Whether a unit is whole and small enough to be offered.
+
+    A group with other messages between its own is not: with those taken out, a marker in their
+    place would part the calls from the results behind it.
+    """
+    whole = unit.kind in _WHOLE and unit.is_contiguous
     return whole and retain_cap_tokens > 0 and unit.tokens <= retain_cap_tokens
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 from typing import Any
 
 from .history import CHECKPOINT, Message, Stored, call_name, tool_calls
@@ -80,6 +81,15 @@ class Unit:
     def role(self) -> str:
         """The role of its first message."""
         return self.items[0].role
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether no other message stands between its own."""
+        items = self.items
+        return len(items) == 1 or all(
+            before.position + len(before.checkpoints) + 1 == after.position
+            for before, after in pairwise(items)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,10 +72,12 @@ class Case:
 
 
 def carried_out(plan: CompactionPlan, picks: Sequence[bool], language: str = "en") -> Case:
+    # No other unit is ever offered to a model.
     chosen = [
         unit
         for index, unit in enumerate(plan.span)
-        if index in plan.kept_by_rule or (picks and picks[index % len(picks)])
+        if index in plan.kept_by_rule
+        or (picks and picks[index % len(picks)] and unit.is_contiguous)
     ]
     items = sorted((i for unit in chosen for i in unit.items), key=lambda item: item.position)
     return Case(plan, tuple(items), compose(plan, items, SUMMARY, language, FRESH))

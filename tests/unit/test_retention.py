@@ -56,6 +56,16 @@ def test_only_whole_units_within_the_cap_can_be_kept() -> None:
     assert not can_be_kept(lone, 1_000)
 
 
+def test_a_group_with_other_messages_between_its_own_cannot_be_kept() -> None:
+    group = [assistant(None, call("c1", "f")), result("c1", "y")]
+    for messages, kept in [
+        ([*group, {"role": "_checkpoint"}, result("c1", "z")], True),
+        ([*group, user("!"), result("c1", "z")], False),
+        ([group[0], {"role": "_checkpoint"}, user("!"), group[1]], False),
+    ]:
+        assert can_be_kept(units_of(messages)[0], 1_000) == kept
+
+
 def test_with_a_cap_of_0_nothing_can_be_kept() -> None:
     [empty] = units_of([user("")])
     assert empty.tokens == 0
