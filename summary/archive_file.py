@@ -187,7 +187,7 @@ class ArchiveFile:
                     goes_on = tend(self._open_conn)
                 if self._log_bytes() > _LARGE_LOG_BYTES:
                     self._write_log_back()
-        except sqlite3.Error as exc:
+        except (sqlite3.Error, ArchiveFailed) as exc:
             # Nothing is lost by this: unindexed messages are read instead, and it is tried again.
             _log.warning("The archive's index could not be kept up: %s", exc)
         finally:

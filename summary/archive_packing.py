@@ -19,7 +19,7 @@ from typing import Any
 from .archive_schema import CONTENT_BITS
 from .archive_types import ArchivedMessage, SpanMessage, Stage
 from .archiving import as_read
-from .errors import ArchiveFailed
+from .errors import ArchiveDamaged
 from .hygiene import valid_text
 
 # Spreading a chunk is one step of housekeeping: a few milliseconds.
@@ -65,23 +65,24 @@ def spread(conn: sqlite3.Connection, cid: str | None) -> bool:
 
 def _next_chunk(conn: sqlite3.Connection, cid: str | None) -> tuple[Any, ...] | None:
     # What is not settled yet stays packed: if it becomes void, it is gone without a trace.
-    row: tuple[Any, ...] | None = conn.execute(
+    # So does a damaged chunk, which must not keep the ones behind it from their place.
+    rows = conn.execute(
         """SELECT b.conversation_id, p.batch_id, p.position, p.hash, CAST(p.body AS BLOB)
            FROM packed AS p JOIN batch AS b ON b.id = p.batch_id
              JOIN conversation AS v ON v.id = b.conversation_id
              LEFT JOIN compaction AS c ON c.id = b.id
            WHERE c.stage IS NOT ? AND v.cid = coalesce(?, v.cid)
-           ORDER BY p.batch_id, p.position LIMIT 1""",
+           ORDER BY p.batch_id, p.position""",
         (Stage.ARCHIVED, None if cid is None else exact(cid)),
-    ).fetchone()
-    return row
+    )
+    return next((row for row in rows if hashlib.sha256(row[4]).digest() == row[3]), None)
 
 
 def read(conn: sqlite3.Connection, batch: int) -> tuple[ArchivedMessage, ...]:
     """The messages of a batch, as stored and in their order.
 
     Raises:
-        ArchiveFailed: one is not what was archived; none is given, lest it be put back.
+        ArchiveDamaged: one is not what was archived; none is given, lest it be put back.
     """
     found = list(_read_spread(conn, batch))
     chunks = conn.execute(
@@ -205,7 +206,7 @@ def _unpack_rows(rows: Sequence[Any], body: bytes, raw_at: int) -> list[SpanMess
 
 def _expect_same(digest: bytes, stored: bytes, batch: int) -> None:
     if hashlib.sha256(stored).digest() != digest:
-        raise ArchiveFailed(detail=f"a message of batch {batch} is damaged")
+        raise ArchiveDamaged(detail=f"a message of batch {batch} is damaged")
 
 
 def _spread(

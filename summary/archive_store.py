@@ -7,6 +7,7 @@ in, byte for byte. All functions run inside a transaction of the caller's.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import sqlite3
@@ -23,7 +24,7 @@ from .archive_types import (
     Stage,
     TrimmedBatch,
 )
-from .errors import ArchiveFailed
+from .errors import ArchiveDamaged, ArchiveFailed
 from .heads import KnownHead
 from .history import canonical_json
 from .hygiene import valid_text
@@ -198,17 +199,22 @@ def newest(conn: sqlite3.Connection, cid: str, limit: int) -> tuple[Compaction, 
 
 
 def pending_trimmed(conn: sqlite3.Connection, cid: str) -> tuple[TrimmedBatch, ...]:
-    """What the host dropped since the last reset and no compaction covers yet, oldest first."""
+    """What the host dropped since the last reset and no compaction covers yet, oldest first.
+
+    Batches with a damaged message are left out; `archive_care` tells of them.
+    """
     rows = conn.execute(
         """SELECT b.id, b.reason, b.created_seconds FROM batch AS b JOIN conversation AS v
            ON v.id = b.conversation_id WHERE v.cid = ? AND b.covered_by IS NULL
            AND b.cleared = 0 AND b.id NOT IN (SELECT id FROM compaction) ORDER BY b.id""",
         (exact(cid),),
     ).fetchall()
-    return tuple(
-        TrimmedBatch(id_, reason, created, archive_packing.read(conn, id_))
-        for id_, reason, created in rows
-    )
+    batches: list[TrimmedBatch] = []
+    for id_, reason, created in rows:
+        # What is damaged cannot be summarised any more, and must not stop what can be.
+        with contextlib.suppress(ArchiveDamaged):
+            batches.append(TrimmedBatch(id_, reason, created, archive_packing.read(conn, id_)))
+    return tuple(batches)
 
 
 def mark_cleared(conn: sqlite3.Connection, cid: str) -> None:

@@ -23,10 +23,12 @@ CompactError
 │   ├── HistoryChanged
 │   └── Voided               cancelled, switched away, reloaded: counts as no attempt
 ├── CannotUndo               the history no longer begins with what the compaction wrote
-│   └── ClearedSince
+│   ├── ClearedSince
+│   └── ErasedSince          its messages were too old to keep
 ├── NothingToUndo
 ├── ArchiveFailed            the disk, or the archive file
-│   └── ArchiveTooNew
+│   ├── ArchiveTooNew
+│   └── ArchiveDamaged       a message is not what was archived; others are not concerned
 ├── HostFailed               the owner: AstrBot's own database failed
 └── HostChanged              the maintainer: AstrBot no longer works as we know it
 
@@ -207,6 +209,12 @@ class ClearedSince(CannotUndo):
     key = "undo.cleared"
 
 
+class ErasedSince(CannotUndo):
+    """The messages the compaction replaced were erased after `archive_days`. Field: `number`."""
+
+    key = "undo.erased"
+
+
 class ArchiveFailed(CompactError):
     """The archive cannot be read or written. Field: `detail`."""
 
@@ -217,6 +225,12 @@ class ArchiveTooNew(ArchiveFailed):
     """The archive was written by a newer version of the plugin. Fields: `found`, `known`."""
 
     key = "error.archive_too_new"
+
+
+class ArchiveDamaged(ArchiveFailed):
+    """Archived messages are not what was archived; none of them is given. Field: `detail`."""
+
+    key = "error.archive_damaged"
 
 
 class HostFailed(CompactError):

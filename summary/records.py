@@ -16,7 +16,7 @@ from .archive import Archive
 from .archive_types import ArchivedMessage, Compaction, SpanMessage, Stage
 from .archiving import Noted, to_archive
 from .compose import Composed
-from .errors import UnreadableHistory
+from .errors import ArchiveDamaged, UnreadableHistory
 from .heads import text_hash
 from .history import Stored, message_text, parse_history, stored_as
 from .host import Host, Row
@@ -95,15 +95,15 @@ async def settle_unfinished(host: Host, archive: Archive, cid: str | None = None
     A swap that happened shows: the history begins with the head summary it wrote. An undo that
     happened shows the other way round. A record is void only where nothing is lost by that: its
     messages stand in the history, or the owner has cleared it. An unreadable history tells
-    nothing; what it left stays for a later look.
+    nothing, nor do damaged messages; what they left stays for a later look.
     """
     settled = 0
     for record in await archive.unsettled(cid):
         row = await host.read(record.cid)
-        messages = await archive.messages(record.id)
         try:
+            messages = await archive.messages(record.id)
             stage = await asyncio.to_thread(_stage_of, record, messages, row, host)
-        except UnreadableHistory:
+        except (UnreadableHistory, ArchiveDamaged):
             continue
         settled += await archive.settle(record.id, stage)
     return settled

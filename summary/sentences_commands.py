@@ -164,6 +164,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "❌ 不能撤销 #{number}：对话在它之后被清空了。没有改动。",
         "❌ #{number} cannot be undone: the conversation was cleared since. Nothing was changed.",
     ),
+    "undo.erased": (
+        "❌ 不能撤销 #{number}：它的原文已超过保留天数（archive_days），删除了。没有改动。",
+        (
+            "❌ #{number} cannot be undone: its messages were older than archive_days and are "
+            "erased. Nothing was changed."
+        ),
+    ),
     "show.title": ("📝 #{number} 的摘要（{when}）:", "📝 Summary of #{number} ({when}):"),
     "show.none": ("这个对话还没有摘要。", "This conversation has no summary yet."),
     "show.unknown": (

@@ -237,6 +237,13 @@ RUNS: dict[str, tuple[str, str]] = {
             "and permissions: {detail}"
         ),
     ),
+    "error.archive_damaged": (
+        "❌ 归档里的一部分原文已损坏，不会拿来用；历史未改动。请检查磁盘：{detail}",
+        (
+            "❌ Some archived messages are damaged and are not used; the history is unchanged. "
+            "Check the disk: {detail}"
+        ),
+    ),
     "error.archive_too_new": (
         (
             "❌ 归档由更新版本的插件写成（格式 {found}，本版本支持到 {known}），历史未改动。"

@@ -14,9 +14,11 @@ from .archive import Archive
 from .archive_types import ArchivedMessage, Compaction, Stage
 from .commit import attempt_twice, surely_swap, uninterrupted
 from .errors import (
+    ArchiveDamaged,
     ArchiveFailed,
     CannotUndo,
     ClearedSince,
+    ErasedSince,
     HistoryCleared,
     NothingToUndo,
 )
@@ -49,7 +51,13 @@ async def undo(
     record = await archive.latest(cid)
     if record is None:
         raise NothingToUndo
+    number = record.number or 0
+    if record.erased:
+        raise ErasedSince(number=number)
     messages = await archive.messages(record.id)
+    if len(messages) != record.message_count:
+        # Putting fewer back would lose the others and the summary of them too.
+        raise ArchiveDamaged(detail=f"#{number} has {len(messages)} of {record.message_count}")
 
     async def attempt() -> Undone | None:
         row = await host.read(cid)

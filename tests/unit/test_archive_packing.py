@@ -16,7 +16,7 @@ from astrbot_plugin_compact.summary.archive import Archive, SpanMessage, Stage
 from astrbot_plugin_compact.summary.archive_schema import migrate
 from astrbot_plugin_compact.summary.archive_types import ArchivedMessage
 from astrbot_plugin_compact.summary.archiving import to_archive
-from astrbot_plugin_compact.summary.errors import ArchiveFailed
+from astrbot_plugin_compact.summary.errors import ArchiveDamaged, ArchiveFailed
 from astrbot_plugin_compact.summary.history import stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -215,6 +215,41 @@ async def test_a_damaged_chunk_is_found_and_never_given_back(path: Path) -> None
     with pytest.raises(ArchiveFailed, match="damaged"):
         await archive.messages(id_)
     assert any("not what was archived" in p for p in (await archive.verify()).problems)
+    await archive.close()
+
+
+def damage(path: Path, text: str) -> None:
+    change(path, f"UPDATE packed SET body = replace(CAST(body AS TEXT), '{text}', 'rotten')")
+
+
+async def test_a_damaged_chunk_is_in_nobody_elses_way(path: Path) -> None:
+    archive = await Archive.open(path)
+    await archive.begin(new_compaction(cid="hit"), messages("ripe apples"))
+    damage(path, "ripe")
+    await archive.settle(1, "done")
+    await archive.settle(await archive.begin(new_compaction(), messages("密码是芝麻")), "done")
+    await archive.tended()
+    assert await found_texts(archive, "芝麻") == ["密码是芝麻"]
+    assert await found_texts(archive, "apples", cid="hit") == []
+    assert (await archive.stats("hit")).compactions == 1
+    await archive.forget(CID)
+    assert rows(path, "SELECT text FROM content") == []
+    with pytest.raises(ArchiveDamaged):
+        await archive.messages(1)
+    assert not (await archive.verify()).is_ok
+    await archive.forget("hit")
+    assert (await archive.verify()).is_ok
+    await archive.close()
+
+
+async def test_a_damaged_trimmed_batch_does_not_stop_the_others(path: Path) -> None:
+    archive = await Archive.open(path)
+    await archive.add_trimmed(UMO, CID, messages("ripe apples"))
+    await archive.tended()
+    await archive.add_trimmed(UMO, CID, messages("梨"))
+    change(path, "UPDATE content SET raw = replace(raw, 'ripe', 'rotten')")
+    (batch,) = await archive.pending_trimmed(CID)
+    assert [m.text for m in batch.messages] == ["梨"]
     await archive.close()
 
 

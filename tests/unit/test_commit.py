@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,10 @@ from astrbot_plugin_compact.summary.archive import Archive
 from astrbot_plugin_compact.summary.archive_types import Compaction, Stage
 from astrbot_plugin_compact.summary.commit import Committed, Draft
 from astrbot_plugin_compact.summary.errors import (
+    ArchiveDamaged,
     ArchiveFailed,
+    CompactError,
+    ErasedSince,
     HistoryChanged,
     HistoryCleared,
     NotSmaller,
@@ -43,6 +47,7 @@ from astrbot_plugin_compact.summary.undo import undo
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.archives import change
 from tests.contract.fake_host import FakeHost
 from tests.unit.histories import (
     ESTIMATE,
@@ -641,6 +646,50 @@ async def test_an_unreadable_row_settles_nothing(world: World) -> None:
     assert await settle_unfinished(world.host, world.archive) == 0
     world.host.write(world.cid, HISTORY)
     assert await settled_stage(world, record_id) is Stage.VOID
+
+
+async def test_damaged_messages_settle_nothing_and_stop_nothing(
+    world: World, tmp_path: Path
+) -> None:
+    record_id = await left_unfinished(world)
+    change(tmp_path / "archive.db", "UPDATE packed SET hash = x'00'")
+    assert await settle_unfinished(world.host, world.archive) == 0
+    (record,) = await world.archive.unsettled()
+    assert (record.id, record.stage) == (record_id, Stage.ARCHIVED)
+
+
+# --- what cannot be put back any more
+
+
+async def refused_undo(world: World) -> CompactError:
+    before = world.text
+    with pytest.raises(CompactError) as refused:
+        await undo(world.host, world.archive, UMO, world.cid, lambda: None)
+    assert world.text == before
+    return refused.value
+
+
+async def test_a_compaction_whose_messages_were_too_old_is_not_undone(world: World) -> None:
+    await world.commit(world.draft())
+    await world.archive.sweep(None, time.time() + 3 * 86_400, 1)
+    error = await refused_undo(world)
+    assert (type(error), error.fields) == (ErasedSince, {"number": 1})
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM packed",
+        "UPDATE packed SET hash = x'00'",
+        "UPDATE compaction SET message_count = message_count + 1",
+    ],
+)
+async def test_a_compaction_of_which_messages_are_missing_is_not_undone(
+    world: World, tmp_path: Path, sql: str
+) -> None:
+    await left_unfinished(world)
+    change(tmp_path / "archive.db", "UPDATE compaction SET stage = 'done'", sql)
+    assert isinstance(await refused_undo(world), ArchiveDamaged)
 
 
 async def test_another_conversations_records_are_left_alone(world: World) -> None:
