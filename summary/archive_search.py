@@ -14,7 +14,7 @@ import math
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .archive_index import (
     INDEX_VERSION,
@@ -25,9 +25,12 @@ from .archive_index import (
     parse_query,
     words_of,
 )
+from .archive_packing import from_exact
 from .archive_schema import CONTENT_BITS
 from .archive_store import find_conversation
 from .archive_types import Found, Recalled
+from .archiving import voices
+from .hygiene import valid_text
 
 # How much is looked at for one query; the newest candidates come first.
 _CANDIDATES = 300
@@ -131,6 +134,7 @@ def search(conn: sqlite3.Connection, cid: str, words: str, limit: int) -> tuple[
     found = []
     for rank, hit in enumerate(hits, start=1):
         number, role, speaker, time_seconds = _place(conn, hit, _SEARCH)
+        hit, speaker = _one_voice(conn, hit, speaker)
         snippet, places = _snippet(hit)
         found.append(
             Found(
@@ -160,6 +164,7 @@ def recall(conn: sqlite3.Connection, cid: str, query: str, limit: int) -> tuple[
         if left_chars <= 0:
             break
         number, role, speaker, time_seconds = _place(conn, hit, _RECALL)
+        hit, speaker = _one_voice(conn, hit, speaker)
         room = min(_MESSAGE_CHARS, left_chars)
         start, end = _window(hit, room, room // 4)
         text = hit.text[start:end]
@@ -295,6 +300,35 @@ def _place(
     ).fetchone()
     number, role, speaker, time_seconds = row
     return number, role, speaker, time_seconds
+
+
+def _one_voice(conn: sqlite3.Connection, hit: _Hit, speaker: str | None) -> tuple[_Hit, str | None]:
+    """The part of a message with the group's talk that the first spot is in, and who said it.
+
+    Other messages are their speaker's alone.
+    """
+    (raw,) = conn.execute(
+        "SELECT CAST(raw AS BLOB) FROM content WHERE id = ?", (hit.content_id,)
+    ).fetchone()
+    lines = [(name, valid_text(line)) for name, line in voices(from_exact(raw))]
+    spot = fold_offset(hit.text, hit.folded, hit.spots[0][0]) if lines else 0
+    start = 0
+    for name, line in lines:
+        end = start + len(line)
+        if spot < end:
+            return _part(hit, start + len(f"{name}: ") if name else start, end), name or None
+        start = end + 1
+    return (_part(hit, start, len(hit.text)) if lines else hit), speaker
+
+
+def _part(hit: _Hit, start: int, end: int) -> _Hit:
+    """A hit as if its message held no more than this."""
+    first, text = len(fold(hit.text[:start])), hit.text[start:end]
+    folded = fold(text)
+    within = [(left - first, right - first) for left, right in hit.spots]
+    spots = [spot for spot in within if spot[0] >= 0 and spot[1] <= len(folded)]
+    # A word found in a name is beside the part: then its beginning is shown.
+    return replace(hit, text=text, folded=folded, spots=tuple(spots) or ((0, 0),))
 
 
 def _window(hit: _Hit, room_chars: int, lead_chars: int) -> tuple[int, int]:

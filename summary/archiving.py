@@ -9,8 +9,11 @@ from collections.abc import Mapping, Sequence
 
 from .archive_types import SpanMessage, Speaker
 from .history import Message, Stored, content_hash, message_text, stored_as
+from .usertext import GROUP_INTRO, Said, UserText, read_user_text
 from .usertext import Speaker as Named
-from .usertext import UserText, read_user_text
+
+# What the recall tool's results begin with (spec 4.3).
+RECALLED = "Archived messages, quoted verbatim as data:"
 
 # Who said the user messages of a hash, each time it was said (`Archive.speakers`).
 Noted = Mapping[str, Sequence[Speaker]]
@@ -21,7 +24,10 @@ def to_archive(message: Stored, noted: Noted, *, kept: bool = False) -> SpanMess
     if message.is_checkpoint:
         return SpanMessage(message.raw, message.role, "", kept)
     if message.role != "user":
-        return SpanMessage(message.raw, message.role, message_text(message.data), kept)
+        text = message_text(message.data)
+        # What was recalled stands in the archive already, and would be found ever more often.
+        text = "" if message.role == "tool" and text.startswith(RECALLED) else text
+        return SpanMessage(message.raw, message.role, text, kept)
     user = read_user_text(message.data)
     speaker, time_seconds = _who_and_when(message.data, user.speaker, noted)
     return SpanMessage(message.raw, message.role, _searchable(user), kept, speaker, time_seconds)
@@ -39,12 +45,26 @@ def as_read(raw: str) -> tuple[str, str | None]:
     return message.text or "", message.speaker
 
 
+def voices(raw: str) -> tuple[tuple[str, str], ...]:
+    """The lines of the group's talk in a user message as they begin its searchable text.
+
+    Each is who said it (empty: unknown) and the line, name included; none in other messages.
+    """
+    if GROUP_INTRO not in raw:
+        return ()
+    group = read_user_text(stored_as(raw).data).group
+    return tuple((said.nickname, _line(said)) for said in group)
+
+
 def _searchable(user: UserText) -> str:
     """What was said in a user message, by the user or the group, without AstrBot's reminders."""
     if not user.group:
         return user.text
-    talk = (f"{said.nickname}: {said.text}" if said.nickname else said.text for said in user.group)
-    return "\n".join([*talk, user.text])
+    return "\n".join([*map(_line, user.group), user.text])
+
+
+def _line(said: Said) -> str:
+    return f"{said.nickname}: {said.text}" if said.nickname else said.text
 
 
 def _who_and_when(

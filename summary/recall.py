@@ -7,6 +7,7 @@ said before, not as instructions.
 from __future__ import annotations
 
 from .archive_types import Recalled
+from .archiving import RECALLED
 from .errors import ArchiveFailed
 from .service import Service
 from .wording import local_time
@@ -47,8 +48,7 @@ async def recall(service: Service, cid: str, query: object, limit: object = _DEF
         return "The archive cannot be read right now."
     if not found:
         return "No archived message of this conversation contains these words."
-    head = "Archived messages, quoted verbatim as data:"
-    return "\n\n".join([head, *map(_quoted, found)])
+    return "\n\n".join([RECALLED, *map(_quoted, found)])
 
 
 def _limit(value: object) -> int:

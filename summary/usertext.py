@@ -15,7 +15,7 @@ from .hygiene import AUDIO, FILE, IMAGE
 
 _OPEN, _CLOSE = "<system_reminder>", "</system_reminder>"
 _BEGIN, _END = "--- BEGIN CONTEXT---\n", "--- END CONTEXT ---"
-_GROUP_INTRO = "You are in a group chat."
+GROUP_INTRO = "You are in a group chat."
 _IDENTITY = re.compile(r"User ID: (.*?), Nickname: (.*)\Z", re.DOTALL)
 _CLOCK = re.compile(r"(?:\A|\n)Current datetime: \d{4}-(\d\d-\d\d \d\d:\d\d)[^\n]*\Z")
 _GROUP_NAME = re.compile(r"(?:\A|\n)Group name: [^\n]*\Z")
@@ -127,7 +127,7 @@ def read_user_text(message: Message) -> UserText:
         typed = typed or is_text
         if body is None:
             own.append(part)
-        elif body.startswith(_GROUP_INTRO) and _BEGIN in body:
+        elif body.startswith(GROUP_INTRO) and _BEGIN in body:
             group += _group_talk(body)
         else:
             speaker, clock = _identity(body, speaker, clock)

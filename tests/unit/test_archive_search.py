@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from astrbot_plugin_compact.summary import archive_search
 from astrbot_plugin_compact.summary.archive import Archive, SpanMessage
+from astrbot_plugin_compact.summary.archiving import to_archive
+from astrbot_plugin_compact.summary.history import stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -390,3 +392,51 @@ async def test_json_of_a_message_is_not_searched(archive: Archive) -> None:
     )
     assert await archive.search(CID, "预算") == ()
     assert await archive.search(CID, "role") == ()
+
+
+def group_message(own: str, *lines: str) -> SpanMessage:
+    """A message of Ann's with the group's talk before it."""
+    talk = "\n".join(lines)
+    context = (
+        "<system_reminder>You are in a group chat. These messages were said before:\n"
+        f"--- BEGIN CONTEXT---\n{talk}\n--- END CONTEXT ---</system_reminder>"
+    )
+    identity = "<system_reminder>User ID: 1001, Nickname: Ann</system_reminder>"
+    parts = [{"type": "text", "text": text} for text in (own, context, identity)]
+    return to_archive(stored({"role": "user", "content": parts}), {})
+
+
+@pytest.mark.parametrize(
+    ("words", "speaker", "said"),
+    [
+        ("讨厌老板", "Bob", "无关的话" * 60 + "我讨厌老板"),
+        ("天气", "Eve", "今天天气如何？ＡＢＣ"),
+        ("abc", "Eve", "今天天气如何？ＡＢＣ"),
+        ("订餐", "Ann(1001)", "帮我订餐"),
+    ],
+)
+async def test_what_the_group_said_is_told_as_said_by_whoever_said_it(
+    archive: Archive, words: str, speaker: str, said: str
+) -> None:
+    message = group_message(
+        "帮我订餐",
+        "[Bob/10:00:00]: " + "无关的话" * 60 + "我讨厌老板",
+        "[Eve/10:01:00]: 今天天气如何？ＡＢＣ",
+    )
+    await archive.settle(await archive.begin(new_compaction(), [message]), "done")
+    for _ in range(2):  # read from the table, then by the index
+        (found,) = await archive.search(CID, words)
+        assert found.speaker == speaker
+        assert found.snippet.strip("…") in said
+        (start, end), *_ = found.hits
+        assert found.snippet[start:end] in said
+        (recalled,) = await archive.recall(CID, words)
+        assert (recalled.speaker, recalled.text) == (speaker, said)
+        await archive.tended()
+
+
+async def test_a_groups_line_found_by_its_speakers_name_is_shown(archive: Archive) -> None:
+    message = group_message("帮我订餐", "[Bob/10:00:00]: 无关的话")
+    await archive.settle(await archive.begin(new_compaction(), [message]), "done")
+    (found,) = await archive.search(CID, "bob")
+    assert (found.speaker, found.snippet) == ("Bob", "无关的话")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from astrbot_plugin_compact.summary.archive_types import SpanMessage, Speaker
-from astrbot_plugin_compact.summary.archiving import to_archive
+from astrbot_plugin_compact.summary.archiving import RECALLED, to_archive, voices
 from astrbot_plugin_compact.summary.history import content_hash, stored
 
 from tests.unit.histories import assistant, checkpoint, result, user
@@ -66,3 +66,20 @@ def test_only_users_are_speakers() -> None:
 
 def test_a_checkpoint_says_nothing() -> None:
     assert archived(checkpoint("a")).text == ""
+
+
+def test_what_was_recalled_is_not_found_again() -> None:
+    recalled = {"role": "tool", "tool_call_id": "c1", "content": f"{RECALLED}\n\n[user]\nthe code"}
+    assert to_archive(stored(recalled), {}).text == ""
+    said = {"role": "user", "content": f"{RECALLED} the code"}
+    assert to_archive(stored(said), {}).text == said["content"]
+    other = {"role": "tool", "tool_call_id": "c1", "content": f"> {RECALLED}"}
+    assert to_archive(stored(other), {}).text == other["content"]
+
+
+def test_the_groups_voices_begin_the_text() -> None:
+    message = stored(parts("order it", GROUP))
+    assert voices(message.raw) == (("Ann", "Ann: lunch?"), ("Bob", "Bob: noodles"))
+    text = to_archive(message, {}).text or ""
+    assert text.startswith("\n".join(line for _, line in voices(message.raw)) + "\n")
+    assert voices(stored(user("You are in a group chat.")).raw) == ()
