@@ -37,6 +37,7 @@ from .summary.permissions import Caller
 from .summary.public import Compression
 from .summary.runs import Outcome
 from .summary.service import Service
+from .summary.texts import Command
 from .summary.turns import Turn
 from .summary.watch import Watch
 
@@ -122,6 +123,12 @@ def after(name: str, text: str) -> str | None:
     words = r"\s+".join(map(re.escape, name.split()))
     found = re.match(rf"\s*{words}(?:\s+|$)", text)
     return text[found.end() :].strip() if found else None
+
+
+def sub_command_names() -> dict[str, str]:
+    """The sub-commands' names in the WebUI by the names they have here."""
+    subs = CompactPlugin.compact.parent_group.sub_command_filters
+    return {sub.handler_md.handler_name: sub.command_name for sub in subs}
 
 
 def has_prefix(event: AstrMessageEvent, cfg: AstrBotConfig) -> bool:
@@ -386,7 +393,7 @@ class CompactPlugin(Star):
             user_id=event.get_sender_id(),
             is_admin=event.is_admin(),
             is_shared_group=bool(group_id) and not isolated,
-            command=prefix + call.group,
+            command=Command(prefix + call.group, sub_command_names()),
             chat_id=str(event.get_extra("selected_provider") or ""),
         )
 

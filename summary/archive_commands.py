@@ -91,14 +91,24 @@ class ArchiveCommands:
         cid = await service.conversation(caller.umo)
         archive = await service.archive()
         stats = await archive.stats(cid)
-        sizes = {"compactions": stats.compactions, "messages": stats.messages}
+        sizes: dict[str, object] = {
+            "compactions": stats.compactions,
+            "messages": stats.messages,
+            "summary": await self._what_becomes_of_the_summary(cid, language, stats.compactions),
+        }
         if not stats.compactions and not stats.messages:
             return say(language, "forget.nothing")
         if not is_confirmation(body):
             return say(language, "forget.ask", command=caller.command, **sizes)
         async with service.compactions.alone(caller.umo, cid, "forget"):
             await archive.forget(cid)
-        return say(language, "forget.done", **sizes)
+        return say(language, "forget.done", **sizes).rstrip()
+
+    async def _what_becomes_of_the_summary(self, cid: str, language: str, compactions: int) -> str:
+        layout, _ = await self._service.compactions.layout(cid)
+        if layout.head is not None:
+            return say(language, "forget.head")
+        return say(language, "forget.carried") if compactions else ""
 
 
 def compacted(record: Compaction) -> Compacted:

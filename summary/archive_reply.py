@@ -70,35 +70,6 @@ def search_reply(
     return "\n".join(lines)
 
 
-def search_usage(language: str, command: str = COMMAND) -> str:
-    """What to write after `search`."""
-    return say(language, "search.empty", command=command)
-
-
-def undo_reply(language: str, number: int, before_messages: int, after_messages: int) -> str:
-    """A compaction that was taken back."""
-    return say(
-        language, "undo.done", number=str(number), before=before_messages, after=after_messages
-    )
-
-
-def undo_refused_reply(language: str, reason: str, number: int | None = None) -> str:
-    """Why nothing was taken back: `nothing`, `changed`, `other` or `cleared`."""
-    return say(language, f"undo.{reason}", number=None if number is None else str(number))
-
-
-def forget_question(language: str, compactions: int, messages: int, command: str = COMMAND) -> str:
-    """What erasing means, and how to confirm it."""
-    return say(language, "forget.ask", compactions=compactions, messages=messages, command=command)
-
-
-def forget_reply(language: str, compactions: int, messages: int) -> str:
-    """What was erased."""
-    if not compactions and not messages:
-        return say(language, "forget.nothing")
-    return say(language, "forget.done", compactions=compactions, messages=messages)
-
-
 def compacted_text(language: str, key: str, row: Compacted, **more: object) -> str:
     """A sentence about a compaction; `more` are fields it has besides the compaction's."""
     fields: Mapping[str, object] = {

@@ -50,6 +50,8 @@ _SAMPLE_MESSAGES = 20
 
 # Commands followed by words of the chat's own language; elsewhere they are names and numbers.
 _TALKING = frozenset({"run", "preview", "search"})
+# What comes before the words may be options, the reply's language among them.
+_WITH_OPTIONS = frozenset({"run", "preview"})
 
 
 class Commands:
@@ -82,7 +84,9 @@ class Commands:
             body: what followed it.
             speak: sends a line to the chat at once.
         """
-        language = await self._language(caller, body if name in _TALKING else "")
+        language = await self._language(
+            caller, body if name in _TALKING else "", has_options=name in _WITH_OPTIONS
+        )
         refused = refusal(name, caller, self._service.settings.group_members)
         if refused is not None:
             return say(language, refused, command=caller.command, name=name)
@@ -161,8 +165,10 @@ class Commands:
         if isinstance(request, SetRefused):
             return set_refused_reply(language, request.problems, caller.command)
         here = caller.umo if request.here else None
-        unsaved = self._service.persist(request.changes, here)
-        return set_reply(language, request.changes, here=request.here, unsaved=unsaved)
+        # Of a setting that is named twice the last value holds, and is all that is said.
+        changes = tuple({change.name: change for change in request.changes}.values())
+        unsaved = self._service.persist(changes, here)
+        return set_reply(language, changes, here=request.here, unsaved=unsaved)
 
     async def _help(self, caller: Caller, _body: str, language: str, _speak: Speak) -> str:
         return say(language, "help", command=caller.command)
@@ -177,13 +183,15 @@ class Commands:
             caller.umo, args.provider_id, args.config_provider_id, caller.chat_id
         )
 
-    async def _language(self, caller: Caller, body: str) -> str:
-        setting = self._service.settings.language
-        if setting != "auto":
-            return setting
+    async def _language(self, caller: Caller, body: str, *, has_options: bool = False) -> str:
+        parsed = parse_compact_overrides(body)
+        wanted = self._service.settings.language
+        if has_options:
+            wanted = parsed.overrides.get("language", wanted)
+        if wanted != "auto":
+            return wanted
         # The names of options are English in any language and tell nothing.
-        focus = parse_compact_overrides(body).focus
-        return choose_language("auto", [*await self._last_texts(caller.umo), focus])
+        return choose_language("auto", [*await self._last_texts(caller.umo), parsed.focus])
 
     async def _last_texts(self, umo: str) -> list[str]:
         """The end of the conversation, for its language; nothing if it cannot be read."""

@@ -156,10 +156,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
             "Nothing was changed."
         ),
     ),
-    "undo.other": (
-        "❌ 不能撤销 #{number}：它属于另一个对话。没有改动。",
-        "❌ #{number} cannot be undone: it belongs to another conversation. Nothing was changed.",
-    ),
     "undo.cleared": (
         "❌ 不能撤销 #{number}：对话在它之后被清空了。没有改动。",
         "❌ #{number} cannot be undone: the conversation was cleared since. Nothing was changed.",
@@ -208,21 +204,25 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "forget.ask": (
         (
             "⚠️ 将永久删除这个对话的归档（{compactions} 次压缩，{messages} 条消息），之后不能撤销、"
-            "查看或搜索。历史里的摘要会留下，下次压缩当作普通的旧摘要处理。"
-            "确认请发送 {command} forget 确认"
+            "查看或搜索。{summary}确认请发送 {command} forget 确认"
         ),
         (
             "⚠️ This erases the archive of this conversation for good ({compactions:compaction}, "
-            "{messages:message}): no undo, show or search afterwards. The summary in the history "
-            "stays and is treated as a plain earlier one. To confirm send {command} forget yes"
+            "{messages:message}): no undo, show or search afterwards. {summary}To confirm send "
+            "{command} forget yes"
         ),
     ),
     "forget.done": (
-        "🗑️ 已删除归档: {compactions} 次压缩，{messages} 条消息。历史里的摘要还在。",
-        (
-            "🗑️ Archive erased: {compactions:compaction}, {messages:message}. The summary in the "
-            "history is still there."
-        ),
+        "🗑️ 已删除归档: {compactions} 次压缩，{messages} 条消息。{summary}",
+        "🗑️ Archive erased: {compactions:compaction}, {messages:message}. {summary}",
+    ),
+    "forget.head": (
+        "历史里的摘要会留下，下次压缩当作普通的旧摘要处理。",
+        "The summary in the history stays and is treated as a plain earlier one. ",
+    ),
+    "forget.carried": (
+        "摘要已不在历史里，会一起删除。",
+        "The summary is no longer in the history and goes with it. ",
     ),
     "forget.nothing": ("这个对话没有归档。", "This conversation has no archive."),
     # Permissions and help.

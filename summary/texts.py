@@ -6,6 +6,9 @@ sake: one that is missing reads `?`.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from .sentences_commands import COMMANDS
 from .sentences_runs import RUNS
 from .wording import short_number, visible
@@ -14,6 +17,26 @@ from .wording import short_number, visible
 COMMAND = "/compact"
 
 SENTENCES: dict[str, tuple[str, str]] = {**RUNS, **COMMANDS}
+
+
+class Command(str):
+    """The command's name as it is typed here; `renamed` are new names of its sub-commands."""
+
+    renamed: Mapping[str, str]
+
+    def __new__(cls, name: str, renamed: Mapping[str, str]) -> Command:
+        """Only sub-commands that have another name need be given."""
+        made = super().__new__(cls, name)
+        made.renamed = {old: new for old, new in renamed.items() if old != new}
+        return made
+
+    def with_new_names(self, text: str) -> str:
+        """A sentence of ours that tells people what to type, with what there is to type."""
+        if not self.renamed:
+            return text
+        olds = "|".join(map(re.escape, self.renamed))
+        typed = re.compile(rf"({re.escape(self)} )({olds})(?![\w-])")
+        return typed.sub(lambda found: found[1] + self.renamed[found[2]], text)
 
 
 class _Number(int):
@@ -60,4 +83,6 @@ def say(language: str, key: str, **fields: object) -> str:
 
     """
     sentence = SENTENCES[key][0 if language == "zh" else 1]
-    return sentence.format_map(_Fields(fields))
+    text = sentence.format_map(_Fields(fields))
+    command = fields.get("command")
+    return command.with_new_names(text) if isinstance(command, Command) else text

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import pytest
 from astrbot_plugin_compact.summary.archive_reply import (
     SearchHit,
-    forget_question,
-    forget_reply,
     history_reply,
     no_summary_reply,
     search_reply,
-    search_usage,
     show_reply,
-    undo_refused_reply,
-    undo_reply,
 )
 from astrbot_plugin_compact.summary.replies import Compacted
 
@@ -64,24 +58,3 @@ def test_hits_have_number_time_and_speaker_where_they_are_known() -> None:
     assert lines[1] == "#12 2025-03-01 12:00 小明(1001): 花生 过敏"
     assert lines[2] == "x" * 200 + "…"
     assert "nuts" in search_reply("en", "nuts", [])
-    assert "search" in search_usage("en")
-
-
-@pytest.mark.parametrize("reason", ["nothing", "changed", "other", "cleared"])
-@pytest.mark.parametrize("language", ["zh", "en"])
-def test_every_refusal_to_undo_has_its_words(reason: str, language: str) -> None:
-    reply = undo_refused_reply(language, reason, 1_012)
-    assert reason == "nothing" or "#1012" in reply
-
-
-def test_an_undo_says_what_it_brought_back() -> None:
-    assert undo_reply("zh", 12, 7, 42) == "↩️ 已撤销 #12: 7 → 42 条消息。"
-
-
-def test_erasing_says_beforehand_and_afterwards_that_the_summary_stays() -> None:
-    question = forget_question("zh", 3, 180, "/压缩")
-    assert "历史里的摘要会留下" in question
-    assert "/压缩 forget 确认" in question
-    assert "180" in question
-    assert "摘要还在" in forget_reply("zh", 3, 180)
-    assert forget_reply("zh", 0, 0) == "这个对话没有归档。"
