@@ -49,6 +49,7 @@ from .summary.history import Message as StoredMessage
 from .summary.history import Stored, canonical_json, stored
 from .summary.host import BuiltinResult, Model, ModelInfo, ModelReply, Row
 from .summary.tokens import Estimator
+from .summary.turns import reported_tokens
 from .summary.wire import check_usable
 from .summary.wording import one_line
 
@@ -144,7 +145,7 @@ class AstrBotHost:
         ).where(table.c.conversation_id == cid)
         async with self._session() as session:
             row = (await session.execute(query)).one_or_none()
-        return None if row is None else Row(row[0], cid, row[1], row[2] or 0)
+        return None if row is None else Row(row[0], cid, row[1], reported_tokens(row[2]) or 0)
 
     async def conversation_ids(self) -> frozenset[str]:
         """The ids of all conversations there are."""

@@ -38,7 +38,7 @@ from .summary.public import Compression
 from .summary.runs import Outcome
 from .summary.service import Service
 from .summary.texts import Command
-from .summary.turns import Turn
+from .summary.turns import Turn, reported_tokens
 from .summary.watch import Watch
 
 __all__ = [
@@ -56,6 +56,8 @@ NAME = "astrbot_plugin_compact"
 # The extra of an event that holds its turn, or says that there is none of ours.
 TURN = "_compact_turn"
 NOT_OURS = "not ours"
+# The extra that says whether a plugin's handler has prepared the request.
+PREPARED = "_compact_prepared"
 # After every other plugin: what we add to a prompt is the last of it.
 LAST = -1_000_000
 
@@ -238,6 +240,11 @@ class CompactPlugin(Star):
         else:
             await self._answer(event, "run")
 
+    @filter.on_waiting_llm_request()
+    async def request_waits(self, event: AstrMessageEvent) -> None:
+        """Note whether a plugin has prepared the request; later AstrBot notes its own there."""
+        event.set_extra(PREPARED, event.get_extra("provider_request") is not None)
+
     @filter.on_llm_request(priority=LAST)
     async def turn_begins(self, event: AstrMessageEvent, req: ProviderRequest) -> None:
         """Note the turn; give the request what its history lost."""
@@ -285,8 +292,7 @@ class CompactPlugin(Star):
         turn.answered = resp.role == "assistant" and not stopped
         turn.failed = not turn.answered
         if turn.answered and resp.usage is not None:
-            turn.usage_tokens = resp.usage.total or None
-            turn.input_tokens = resp.usage.input or None
+            turn.note_usage(resp.usage.input, resp.usage.total)
 
     @filter.on_agent_done()
     async def agent_done(self, event: AstrMessageEvent, _context: Any, _resp: Any) -> None:
@@ -339,17 +345,20 @@ class CompactPlugin(Star):
             user_id=str(event.get_sender_id() or ""),
             nickname=str(event.get_sender_name() or ""),
             provider_id=str(event.get_extra("selected_provider") or ""),
-            stored_usage_tokens=req.conversation.token_usage or 0,
+            stored_usage_tokens=reported_tokens(req.conversation.token_usage) or 0,
             own=lambda task: own_background_task(event, task),
             is_private=event.is_private_chat(),
-            is_handler_request=event.get_extra("provider_request") is not None,
+            is_handler_request=bool(event.get_extra(PREPARED)),
         )
 
     async def _notify(self, umo: str, is_private: bool, outcome: Outcome) -> None:
         """Say an automatic compaction in the chat, where the setting wants it."""
         wanted = self.service.settings.notify
         if wanted == "all" or (wanted == "private" and is_private):
-            await self.context.send_message(umo, MessageChain().message(notice_of(outcome)))
+            try:
+                await self.context.send_message(umo, MessageChain().message(notice_of(outcome)))
+            except Exception as exc:
+                logger.warning("the notice of a compaction of %s was not sent: %s", umo, exc)
 
     async def _answer(self, event: AstrMessageEvent, name: str, *, disabled: bool = False) -> None:
         """Run a command in a task that `/stop` and `/reset` can end, and say its reply."""

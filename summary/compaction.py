@@ -28,7 +28,7 @@ from .heads import KnownHead, candidate_hash
 from .history import Stored, parse_history
 from .holds import Holds
 from .host import Host, Row
-from .live import read_live
+from .live import bury, is_dead, read_live
 from .plan import (
     CompactionPlan,
     Layout,
@@ -55,6 +55,8 @@ class Compactions:
         self._listeners: list[Listener] = []
         # Called with the conversation whenever somebody has ended working on one.
         self.on_ended: list[Callable[[str], None]] = []
+        # Whether a turn of a conversation is over that is not noted yet; who follows turns knows.
+        self.is_unnoted: Callable[[str], bool] = lambda _cid: False
         self.holds = Holds()
         self.trims = Trims()
 
@@ -140,6 +142,8 @@ class Compactions:
             ready = await self._prepare(snapshot, order)
             if isinstance(ready, Skip):
                 return ready
+            if snapshot.is_cleared:
+                await bury(await self._archive(), order.cid)
             _expect_allowed(ready.prepared, order)
             started = True
             self._tell(run, "start", steps=ready.prepared.requests)
@@ -229,11 +233,15 @@ class Compactions:
         known = await self._known(stored)
         layout = await asyncio.to_thread(read_layout, stored, self._host.count_tokens, known.get)
         archive = await self._archive()
+        latest = await archive.latest(cid)
+        live = await read_live(archive, cid, latest)
+        messages = [message.data for message in stored]
+        # A turn that has just ended may know more of the past than the archive does.
+        if live and not self.is_unnoted(cid) and await is_dead(archive, live, messages):
+            return Snapshot(row, layout, known, is_cleared=True)
         batches = await archive.pending_trimmed(cid)
         raws = [message.raw for batch in batches for message in batch.messages]
         trimmed = await asyncio.to_thread(self._trimmed_units, raws)
-        latest = await archive.latest(cid)
-        live = await read_live(archive, cid, latest)
         return Snapshot(
             row,
             layout,
@@ -241,7 +249,7 @@ class Compactions:
             trimmed,
             tuple(batch.id for batch in batches),
             after_swap(latest) if latest else None,
-            live.carried([message.data for message in stored]) if live else None,
+            live.carried(messages) if live else None,
         )
 
     async def _read(self, cid: str) -> tuple[Row, tuple[Stored, ...]]:

@@ -58,7 +58,7 @@ class Prepared:
 
     `template`, `budget_tokens` and `retain_cap_tokens` are None for an engine without them;
     `after_tokens` is the estimate for the history afterwards. `has_large` is whether one
-    message alone is more than a request holds.
+    message alone is more than the summary model's window holds.
     """
 
     template: str | None

@@ -7,6 +7,7 @@ and dies with a clearing, and with a history that shares no message with the one
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,15 @@ from dataclasses import dataclass, replace
 from .archive import Archive
 from .archive_types import Compaction
 from .heads import KnownHead, may_be_head, text_hash
-from .history import CHECKPOINT, Message, call_name, content_hash, message_text, tool_calls
+from .history import (
+    CHECKPOINT,
+    Message,
+    call_name,
+    content_hash,
+    message_text,
+    stored_as,
+    tool_calls,
+)
 
 # So many messages at the end of a history are remembered to know it again; an edit of the last
 # rounds leaves some of them.
@@ -143,6 +152,33 @@ async def read_live(archive: Archive, cid: str, latest: Compaction | None) -> Li
     return Live(
         latest.id, latest.head_hash, latest.summary, latest.structured, latest.language, recent
     )
+
+
+async def is_dead(archive: Archive, live: Live, messages: Sequence[Message]) -> bool:
+    """Whether a history shares no message with the past remembered: it was cleared since."""
+    if live.has_head(messages) or live.covers(messages):
+        return False
+    return not await covered(archive, live, messages)
+
+
+async def covered(archive: Archive, live: Live, messages: Sequence[Message]) -> bool:
+    """Whether a history shares a message with the one its summary was made of.
+
+    It does if another writer put back what was there before.
+    """
+    archived = await archive.messages(live.record_id) if live.record_id else ()
+
+    def share() -> bool:
+        known = {message_hash(stored_as(message.raw).data) for message in archived}
+        return any(message_hash(message) in known for message in messages)
+
+    return await asyncio.to_thread(share)
+
+
+async def bury(archive: Archive, cid: str) -> None:
+    """The conversation was cleared: its past dies."""
+    await archive.mark_cleared(cid)
+    await note_recent(archive, cid, None)
 
 
 async def note_recent(archive: Archive, cid: str, live: Live | None) -> None:

@@ -6,13 +6,12 @@ compaction of a conversation calls `changed`. An archive that cannot be read rem
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from .bounded import Bounded
 from .errors import ArchiveFailed
-from .history import Message, stored_as
-from .live import Live, message_hash, note_recent, read_live
+from .history import Message
+from .live import Live, bury, covered, note_recent, read_live
 from .service import Service
 
 
@@ -45,18 +44,8 @@ class Lives:
         self._known.pop(cid, None)
 
     async def covered(self, live: Live, messages: Sequence[Message]) -> bool:
-        """Whether a history shares a message with the one its summary was made of.
-
-        It does if another writer put back what was there before.
-        """
-        archive = await self._service.archive()
-        archived = await archive.messages(live.record_id) if live.record_id else ()
-
-        def share() -> bool:
-            known = {message_hash(stored_as(message.raw).data) for message in archived}
-            return any(message_hash(message) in known for message in messages)
-
-        return await asyncio.to_thread(share)
+        """Whether a history shares a message with the one its summary was made of."""
+        return await covered(await self._service.archive(), live, messages)
 
     async def remember(self, cid: str, messages: Sequence[Message]) -> None:
         """Note how a conversation's history ends now, if it has a past."""
@@ -71,7 +60,5 @@ class Lives:
 
     async def clear(self, cid: str) -> None:
         """The conversation was cleared: its past dies."""
-        archive = await self._service.archive()
-        await archive.mark_cleared(cid)
-        await note_recent(archive, cid, None)
+        await bury(await self._service.archive(), cid)
         self.changed(cid)

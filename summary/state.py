@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from .archive_commands import compacted
@@ -10,6 +11,8 @@ from .automatic import Automatic
 from .chain import ProviderChoice
 from .errors import ArchiveFailed, CompactError
 from .healing import REPLACED
+from .history import Message
+from .live import is_dead, read_live
 from .service import Service
 from .status_reply import StatusFacts
 
@@ -50,16 +53,24 @@ async def session_state(
         running=cid in service.compactions.running,
         template=service.template(umo, args),
     )
-    return await _with_archive(service, automatic, cid, facts), choice
+    messages = [message.data for message in layout.stored]
+    return await _with_archive(service, automatic, cid, facts, messages), choice
 
 
 async def _with_archive(
-    service: Service, automatic: Automatic, cid: str, facts: StatusFacts
+    service: Service,
+    automatic: Automatic,
+    cid: str,
+    facts: StatusFacts,
+    messages: Sequence[Message],
 ) -> StatusFacts:
     try:
         archive = await service.archive()
         stats = await archive.stats(cid)
         last = await archive.latest(cid)
+        live = await read_live(archive, cid, last)
+        if live is not None and await is_dead(archive, live, messages):
+            stats = replace(stats, pending_trimmed=0)
         replaced = await archive.get_state(cid, REPLACED)
         undone = await archive.by_id(int(replaced)) if replaced is not None else None
         # People must hear of one that another writer undid, until a later one stands.

@@ -66,7 +66,7 @@ class PreparedTask:
     """A task with its texts and figures; no model was asked.
 
     `content_tokens` are those of the whole input, `requests` how many it will probably take,
-    `has_large` is whether one unit alone is more than a request holds.
+    `has_large` is whether one unit alone is more than the summary model's window holds.
     """
 
     task: SummaryTask
@@ -145,7 +145,10 @@ def prepare(task: SummaryTask) -> PreparedTask:
     cost = measured_cost(task.tokens_per_char)
     _, room = room_for(task, budget, cost)
     requests = count_requests(candidates, start, room, cost)
-    has_large = requests > 1 and any(block.cost(cost) > room for block in blocks)
+    window = budget.window_tokens
+    has_large = requests > 1 and any(
+        block.cost(cost) > room and task.count_text(block.text) > window for block in blocks
+    )
     return PreparedTask(task, candidates, budget, start, content, requests, has_large)
 
 

@@ -104,7 +104,7 @@ class BackOff:
         Right after such a message it must not (CASES 15); but it would stand in the way of
         every later run, so the next try does.
         """
-        return self.failures > 0
+        return self.last_key == LargeMessage.key
 
     def failed(self, error: CompactError) -> BackOff:
         """After one more failed run."""

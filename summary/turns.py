@@ -10,6 +10,16 @@ from itertools import islice
 
 from .history import CHECKPOINT, Message
 
+# No model's window is larger.
+_MOST_TOKENS = 1_000_000_000
+
+
+def reported_tokens(value: object) -> int | None:
+    """A token count that somebody reported or stored; None if it cannot be one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if 0 < value <= _MOST_TOKENS else None
+
 
 @dataclass(slots=True)
 class Turn:
@@ -48,6 +58,11 @@ class Turn:
     failed: bool = False
     usage_tokens: int | None = None
     input_tokens: int | None = None
+
+    def note_usage(self, input_tokens: object, total_tokens: object) -> None:
+        """Note what the model reported; what cannot be true counts as not reported."""
+        sent, total = reported_tokens(input_tokens), reported_tokens(total_tokens)
+        self.input_tokens, self.usage_tokens = (sent, total) if sent and total else (None, None)
 
     @classmethod
     def adopted(cls, other: object) -> Turn | None:

@@ -22,9 +22,10 @@ from .facts import tokens_per_char, turn_count_line, turn_facts, was_answered
 from .healing import Healed
 from .history import Message, content_hash, parse_history
 from .lines import HOST_THRESHOLD
+from .live import Live
 from .lives import Lives
 from .service import Service
-from .triggers import Due, judge
+from .triggers import Due, NotDue, TurnFacts, judge
 from .turns import Additions, Turn
 from .wakeups import Wakeups
 
@@ -53,6 +54,7 @@ class Watch:
         self._emptied: Bounded[float] = Bounded(1000)
         self._archiving = asyncio.Lock()
         service.compactions.on_ended.append(self._worked_on)
+        service.compactions.is_unnoted = lambda cid: self._unnoted[cid] > 0
 
     async def stop(self) -> None:
         """End what waits; what is being archived is finished first.
@@ -185,15 +187,19 @@ class Watch:
             return  # what this turn showed was the history from before the compaction
         if not self._is_judged(turn, added):
             return
+        facts = await asyncio.to_thread(turn_facts, turn, added, live, host)
+        self._usage[turn.cid] = facts.usage_tokens or 0
+        verdict = await self._judge(turn, facts, live)
+        if await self.automatic.turn_judged(turn.cid, verdict) and isinstance(verdict, Due):
+            self._start(turn, facts, live)
+
+    async def _judge(self, turn: Turn, facts: TurnFacts, live: Live | None) -> Due | NotDue:
+        """Judge a turn by the settings as they are now."""
+        host = self._service.host
         chat = await host.chat_model(turn.umo, turn.provider_id)
         lines = self._service.settings.lines(turn.umo)
         line = await self._service.compress_line(turn.cid, lines, chat)
-        facts = await asyncio.to_thread(turn_facts, turn, added, live, host)
-        self._usage[turn.cid] = facts.usage_tokens or 0
-        count = turn_count_line(turn, live, lines.history_limit, host)
-        verdict = judge(facts, line, count)
-        if await self.automatic.turn_judged(turn.cid, verdict) and isinstance(verdict, Due):
-            self._start(turn)
+        return judge(facts, line, turn_count_line(turn, live, lines.history_limit, host))
 
     async def _note_figures(self, turn: Turn, added: Sequence[Message]) -> None:
         archive = await self._service.archive()
@@ -218,13 +224,21 @@ class Watch:
             and not self.automatic.is_settled_since(turn.cid, turn.started_seconds)
         )
 
-    def _start(self, turn: Turn) -> None:
+    def _start(self, turn: Turn, facts: TurnFacts, live: Live | None) -> None:
         async def still_due() -> bool:
-            return (
+            if not (
                 self._service.settings.auto_compact
                 and turn.cid not in self._service.compactions.running
                 and not self.automatic.is_settled_since(turn.cid, turn.started_seconds)
-            )
+            ):
+                return False
+            # Settings and history may have changed while the run waited for its turn.
+            now = facts
+            if not facts.trimmed:
+                layout, _ = await self._service.compactions.layout(turn.cid)
+                tokens = sum(item.tokens for item in layout.dialog)
+                now = replace(facts, dialog_tokens=tokens, dialog_messages=len(layout.dialog))
+            return isinstance(await self._judge(turn, now, live), Due)
 
         task = self._spawn(
             self.automatic.run(
