@@ -38,7 +38,7 @@ from .summary.public import Compression
 from .summary.runs import Outcome
 from .summary.service import Service
 from .summary.texts import Command
-from .summary.turns import Turn, reported_tokens
+from .summary.turns import Turn, missing_from, reported_tokens
 from .summary.watch import Watch
 
 __all__ = [
@@ -58,8 +58,10 @@ TURN = "_compact_turn"
 NOT_OURS = "not ours"
 # The extra that says whether a plugin's handler has prepared the request.
 PREPARED = "_compact_prepared"
-# After every other plugin: what we add to a prompt is the last of it.
-LAST = -1_000_000
+# The extra that holds the history as AstrBot gave it to the request.
+GIVEN = "_compact_given"
+# Before every other plugin, and after: what we add to a prompt is the last of it.
+FIRST, LAST = 1_000_000, -1_000_000
 
 
 class SubCommandFollows(filter.CustomFilter):
@@ -245,6 +247,12 @@ class CompactPlugin(Star):
         """Note whether a plugin has prepared the request; later AstrBot notes its own there."""
         event.set_extra(PREPARED, event.get_extra("provider_request") is not None)
 
+    @filter.on_llm_request(priority=FIRST)
+    async def request_made(self, event: AstrMessageEvent, req: ProviderRequest) -> None:
+        """Note the messages of the request: what a plugin takes out of it AstrBot forgets."""
+        if isinstance(req.contexts, list):
+            event.set_extra(GIVEN, tuple(req.contexts))
+
     @filter.on_llm_request(priority=LAST)
     async def turn_begins(self, event: AstrMessageEvent, req: ProviderRequest) -> None:
         """Note the turn; give the request what its history lost."""
@@ -349,6 +357,7 @@ class CompactPlugin(Star):
             own=lambda task: own_background_task(event, task),
             is_private=event.is_private_chat(),
             is_handler_request=bool(event.get_extra(PREPARED)),
+            withheld=missing_from(contexts, event.get_extra(GIVEN) or ()),
         )
 
     async def _notify(self, umo: str, is_private: bool, outcome: Outcome) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from .archive_types import SpanMessage
 from .archiving import Noted, to_archive
 from .heads import is_acknowledgement, is_gap_marker, may_be_head
-from .history import Message, Stored, parse_history
+from .history import CHECKPOINT, Message, Stored, parse_history, stored
 from .host import Host
 from .live import Live, message_hash
 from .turns import Turn
@@ -40,19 +40,42 @@ def dropped(
     spans: list[SpanMessage] = []
     after_head = False
     for message in gone:
-        for stored in host.dump([message]):
-            if stored.role == "system" and not spans:
+        for dumped in host.dump([message]):
+            if dumped.role == "system" and not spans:
                 continue  # the prompt, or what stands in front of everything
-            if after_head and is_acknowledgement(stored.data):
+            if after_head and is_acknowledgement(dumped.data):
                 continue
-            after_head = may_be_head(stored.data)
-            if _is_ours(stored.data, live) or (after_head and not turn.was_begun_with(message)):
+            after_head = may_be_head(dumped.data)
+            if _is_ours(dumped.data, live) or (after_head and not turn.was_begun_with(message)):
                 continue  # what it covers is in the archive
-            key = message_hash(stored.data)
+            key = message_hash(dumped.data)
             if spare[key] > 0:
                 spare[key] -= 1
                 continue
-            spans.append(to_archive(stored, noted))
+            spans.append(to_archive(dumped, noted))
+    return spans
+
+
+def withheld(turn: Turn, row_text: str, live: Live | None, noted: Noted) -> list[SpanMessage]:
+    """The messages to archive of those another plugin kept from the request.
+
+    AstrBot saves what the request held; a plugin that puts copies into it takes nothing out.
+    """
+    held = Counter(message_hash(message.data) for message in parse_history(row_text))
+    spans: list[SpanMessage] = []
+    after_head = False
+    for message in turn.withheld:
+        role = message.get("role")
+        if role == CHECKPOINT or (role == "system" and not spans):
+            continue
+        if after_head and is_acknowledgement(message):
+            continue
+        after_head = live is not None and live.is_head(message)
+        key = message_hash(message)
+        if held[key] > 0:
+            held[key] -= 1
+        elif not _is_ours(message, live):
+            spans.append(to_archive(stored(message), noted))
     return spans
 
 

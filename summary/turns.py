@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice
+from operator import is_
 
 from .history import CHECKPOINT, Message
 
@@ -21,6 +22,14 @@ def reported_tokens(value: object) -> int | None:
     return int(value) if 0 < value <= _MOST_TOKENS else None
 
 
+def missing_from(contexts: Sequence[Message], given: Sequence[Message]) -> Sequence[Message]:
+    """The saved messages among those given that the request's contexts no longer hold."""
+    if len(given) == len(contexts) and all(map(is_, given, contexts)):
+        return ()  # as nearly always
+    held = set(map(id, contexts))
+    return [m for m in given if id(m) not in held and not m.get("_no_save")]
+
+
 @dataclass(slots=True)
 class Turn:
     """A turn of a chat, filled in as its hooks come.
@@ -29,7 +38,7 @@ class Turn:
     `begin_dialogs` of it are the persona's and never saved. `stored_usage_tokens` is what the
     host will judge the request by, 0 if it estimates. `is_handler_request` is whether a plugin
     made the request, maybe long before it is sent. `own` lets the host cancel a task of ours
-    with the session.
+    with the session. `withheld` are saved messages that another plugin took out of the request.
 
     `lists` are the message lists the runner held, oldest first, each with all that was added to
     it; `begun_length` is the length of the first when the agent began, this turn's user message
@@ -49,6 +58,7 @@ class Turn:
     own: Callable[[asyncio.Task[None]], None]
     is_private: bool
     is_handler_request: bool = False
+    withheld: Sequence[Message] = ()
     started_seconds: float = field(default_factory=time.monotonic)
     lists: list[Sequence[object]] = field(default_factory=list)
     begun_length: int = 0

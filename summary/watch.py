@@ -16,7 +16,7 @@ from typing import Any
 
 from .automatic import Automatic, Notify
 from .bounded import Bounded
-from .dropped import dropped, stored_added
+from .dropped import dropped, stored_added, withheld
 from .errors import CompactError
 from .facts import tokens_per_char, turn_count_line, turn_facts, was_answered
 from .healing import Healed
@@ -155,7 +155,7 @@ class Watch:
 
         `saved` is whether it had the time to save; else what it dropped is gone soon.
         """
-        if not turn.was_trimmed:
+        if not turn.was_trimmed and not turn.withheld:
             return
         row = await self._service.host.read(turn.cid)
         if row is None or not await asyncio.to_thread(parse_history, row.text):
@@ -166,7 +166,12 @@ class Watch:
         host = self._service.host
         archive = await self._service.archive()
         noted = await archive.speakers(turn.cid)
-        spans = await asyncio.to_thread(dropped, turn, gone, text, live, noted, host)
+        spans = []
+        if saved and turn.withheld:
+            spans += await asyncio.to_thread(withheld, turn, row.text or "", live, noted)
+            turn.withheld = ()
+        if turn.was_trimmed:
+            spans += await asyncio.to_thread(dropped, turn, gone, text, live, noted, host)
         async with self._archiving:
             if spans and self._emptied.get(turn.cid, 0.0) <= turn.started_seconds:
                 await archive.add_trimmed(turn.umo, turn.cid, spans)

@@ -21,7 +21,7 @@ from astrbot_plugin_compact.summary.plan import Skip
 from astrbot_plugin_compact.summary.public import Compression
 from astrbot_plugin_compact.summary.runs import Outcome
 from astrbot_plugin_compact.summary.service import Service
-from astrbot_plugin_compact.summary.turns import Additions, Turn
+from astrbot_plugin_compact.summary.turns import Additions, Turn, missing_from
 from astrbot_plugin_compact.summary.undo import Undone, undo
 from astrbot_plugin_compact.summary.watch import Watch
 
@@ -113,11 +113,12 @@ class FakeBot:
         saves: bool = True,
         steps: Sequence[tuple[list[Message], Trim | None]] = (),
         saved: Callable[[], object] = lambda: None,
+        plugin: Callable[[list[Message]], list[Message]] | None = None,
     ) -> tuple[Additions, list[Message]]:
         """A turn of the chat; what the request was given and the messages the model saw.
 
         `steps` are tool steps: what each adds, and the host's trimming before the next one.
-        `saved` is called when the turn was saved.
+        `saved` is called when the turn was saved. `plugin` changes the request's messages.
         """
         host = self.host
         me = object()
@@ -126,7 +127,10 @@ class FakeBot:
             cid = host.current.get(umo) or host.add(umo)
             row = host.rows[cid]
             history = [dict(message) for message in (contexts or json.loads(row.text or "[]"))]
+            made = history
+            history = plugin(made) if plugin else made
             turn = self.begun(umo, cid, history, handler=contexts is not None)
+            turn.withheld = missing_from(history, made)
             given = await self.watch.begin(turn)
             if given.contexts is not None:
                 history = [dict(message) for message in given.contexts]

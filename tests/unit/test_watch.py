@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from astrbot_plugin_compact.summary.core_settings import CoreCompression
 from astrbot_plugin_compact.summary.errors import ProviderFailed
-from astrbot_plugin_compact.summary.heads import HEAD_PREFIX
+from astrbot_plugin_compact.summary.heads import ACKNOWLEDGEMENT, HEAD_PREFIX
 from astrbot_plugin_compact.summary.turns import Turn
 from astrbot_plugin_compact.summary.wakeups import NOTICE
 from astrbot_plugin_compact.summary.watch import Watch
@@ -631,3 +631,45 @@ async def test_what_was_dropped_before_a_clearing_is_not_in_a_later_summary(bot:
 
     assert bot.texts() == ["M-20", "re: M-20"]
     assert await pending(bot) == []
+
+
+# --- other plugins
+
+
+async def pending_texts(bot: FakeBot) -> list[str]:
+    archive = await bot.service.archive()
+    cid = await bot.service.conversation(UMO)
+    return [m.text for batch in await archive.pending_trimmed(cid) for m in batch.messages]
+
+
+@pytest.mark.parametrize("is_compacted_before", [False, True])
+async def test_what_a_plugin_takes_out_of_a_request_is_archived(
+    bot: FakeBot, is_compacted_before: bool
+) -> None:
+    seed(bot, talk(1, 6))
+    if is_compacted_before:
+        await bot.compact()
+    before = [text for text in bot.texts() if not text.startswith(HEAD_PREFIX)]
+    before = [text for text in before if text != ACKNOWLEDGEMENT]
+    await bot.turn("one", plugin=lambda _: [])
+    await bot.looked_through()
+    assert bot.texts() == ["one", "re: one"]
+    assert await pending_texts(bot) == before
+    await bot.turn("two", plugin=lambda messages: messages[1:])
+    await bot.looked_through()
+    assert await pending_texts(bot) == [*before, "one"]
+
+
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        lambda messages: [dict(message) for message in messages],
+        lambda messages: messages,
+        lambda messages: [{"role": "user", "content": "extra"}, *messages],
+    ],
+)
+async def test_a_plugin_that_takes_nothing_out_archives_nothing(bot: FakeBot, plugin: Any) -> None:
+    seed(bot, talk(1, 6))
+    await bot.turn("one", plugin=plugin)
+    await bot.looked_through()
+    assert await pending_texts(bot) == []
