@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 import secrets
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from tests.bed import Bot, Model, OneBot, WebChat, call, say
+from tests.bed.aio import wait_for
 from tests.bed.hosts import ROOT
 from tests.conftest import StartBot
+from tests.e2e.histories import talk
 
 # The ends of the supported range; what commands and commits need of a host is tried on all.
 pytestmark = pytest.mark.hosts("newest", "4.25.3")
@@ -168,6 +172,28 @@ def test_forget_asks_first_and_leaves_the_summary_in_the_history(bot: Bot, chat:
     assert "没有找到" in chat.send("/compact search 说点").text
     assert "没有可以撤销" in chat.send("/compact undo").text
     assert chat.row().text == before.text
+
+
+@pytest.mark.hosts("newest")
+def test_a_compaction_older_than_archive_days_is_not_undone(start_bot: StartBot) -> None:
+    """Its messages are erased: taking it back would lose the summary too."""
+    bot = start_bot(plugin_config={"archive_days": 1})
+    chat = WebChat(bot)
+    chat.seed(talk(1, 6))
+    assert "✅" in chat.send("/compact keep 0").text
+    chat.send("后来说的")
+    bot.stop()
+    with closing(sqlite3.connect(bot.archive_files()[0])) as archive:
+        archive.execute("UPDATE batch SET created_seconds = created_seconds - 3 * 86400")
+        archive.commit()
+    bot.start()
+    wait_for(lambda: bot.archive_rows("SELECT erased FROM compaction") == [(1,)], "the sweep")
+    before = chat.row().text
+
+    assert "archive_days" in chat.send("/compact undo").text
+
+    assert chat.row().text == before
+    assert "FACT-1" in chat.send("/compact show").text
 
 
 @pytest.mark.hosts("newest")

@@ -324,6 +324,33 @@ def test_fifty_sessions_at_their_lines_are_all_compacted_two_at_once(bot: Bot, q
 # -- layers and being seen ----------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("change", ["line", "history"])
+def test_a_run_that_waits_its_turn_is_judged_again(bot: Bot, chat: WebChat, change: str) -> None:
+    gate = bot.model.gate()
+    bot.model.rule(lambda request: request.kind == "summary", say("## 目标\n别的", gate=gate), 2)
+    others = [WebChat(bot), WebChat(bot)]
+    for other in others:
+        at_line(other)
+        reach_line(other)
+    bot.model.wait_for("summary", 2)
+    at_line(chat)
+    Judged(chat).turn()
+
+    if change == "line":
+        assert "✅" in chat.send("/compact set line 0 here").text
+    else:
+        bot.edit_conversation(chat.umo, chat.row().cid, talk(1, 3))
+    gate.open()
+    for other in others:
+        wait_compacted(bot, other.umo)
+        wait_idle(other)
+    wait_idle(chat)
+
+    assert compactions(chat) == 0
+    assert not is_compacted(chat.row().messages)
+    chat.send("/compact set line default here")
+
+
 @pytest.mark.hosts("newest")
 def test_a_line_for_one_session_is_its_own(bot: Bot, chat: WebChat) -> None:
     other = WebChat(bot)

@@ -332,8 +332,13 @@ def test_replies_are_in_the_language_of_the_chat(bot: Bot, chat: WebChat) -> Non
 def test_a_run_may_be_asked_for_in_another_language(bot: Bot, chat: WebChat) -> None:
     chat.seed(talk(1, 6))
 
-    chat.send("/compact language en")
+    assert "🔍 Preview" in chat.send("/compact preview language en").text
+    turn = chat.send("/compact language en")
 
+    assert turn.texts[0] == "⏳ Compacting…"
+    assert turn.texts[1].startswith("✅ Compacted: ")
+    assert "Nothing to do" in chat.send("/compact min 99 language en").text
+    assert chat.send("/compact search language en 没说过的").text.startswith("归档里没有")
     head = chat.row().messages[0]["content"]
     assert "This summarizes the earlier conversation as background" in head
 

@@ -75,6 +75,11 @@ def test_renamed_sub_commands_are_obeyed(panel: Bot, chat: WebChat) -> None:
     for form in ("", " 重点", " 开始", " 开始 重点"):
         assert DONE in compacted_by(chat, f"/compact{form}")
     assert chat.send("/compact 状态").text.startswith(STATUS)
+    panel.rename_command("undo", "撤销")
+    panel.rename_command("forget", "清除")
+    assert "/compact 撤销 可撤销" in compacted_by(chat, "/compact keep 0")
+    assert "/compact 清除 确认" in chat.send("/compact 清除").text
+    assert "/compact 撤销 —" in chat.send("/compact help").text
     # No sub-command any more: a focus.
     assert DONE in compacted_by(chat, "/compact status")
     assert "status" in panel.model.summaries[-1].text

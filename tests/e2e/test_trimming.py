@@ -130,6 +130,42 @@ def test_a_summary_dropped_by_turn_trimming_is_known_until_the_next_takes_it_in(
 
 
 @pytest.mark.usefixtures("by_hand")
+def test_what_waited_before_a_reset_is_in_no_later_summary(bot: Bot, chat: WebChat) -> None:
+    """Whatever another writer puts into the cleared conversation."""
+    chat.seed([])
+    watched = Judged(chat)
+    for number in range(1, TURNS + 4):
+        watched.say(fact(number))
+    assert "截掉" in chat.send("/compact status").text
+
+    chat.send("/reset")
+
+    assert "截掉" not in chat.send("/compact status").text
+    cid = chat.row().cid
+    bot.edit_conversation(chat.umo, cid, talk(50, 54))
+    assert "FACT-1 " not in chat.send("/compact preview keep 0").text
+    chat.send("/compact keep 0")
+    assert "FACT-50" in ours(bot)[-1].text
+    assert "FACT-1。" not in ours(bot)[-1].text
+    assert chat.send("know? FACT-1 FACT-50").text == "known: FACT-50; unknown: FACT-1"
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_what_another_plugin_takes_out_of_a_request_is_recorded(bot: Bot, chat: WebChat) -> None:
+    chat.seed([])
+    watched = Judged(chat)
+    for number in range(1, 4):
+        watched.say(fact(number))
+
+    watched.say("withhold 4")
+
+    assert bot.model.chats[-1].text.count("代号是") == 1
+    assert marks(1, 2) == [m for m in marks(1, 9) if m in text_of(recorded(bot, chat.row().cid))]
+    chat.send("/compact keep 0")
+    assert all(mark in ours(bot)[-1].text for mark in marks(1, 3))
+
+
+@pytest.mark.usefixtures("by_hand")
 @pytest.mark.parametrize("fails", [False, True], ids=["answered", "failed"])
 def test_trimming_and_compressing_in_one_turn_lose_no_message(
     bot: Bot, chat: WebChat, fails: bool

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from astrbot_plugin_compact.summary import errors
 from astrbot_plugin_compact.summary.errors import CompactError
-from astrbot_plugin_compact.summary.texts import SENTENCES, say
+from astrbot_plugin_compact.summary.texts import SENTENCES, Command, say
 
 ROOT = Path(__file__).resolve().parents[2]
 ERRORS = [
@@ -86,3 +86,16 @@ def test_braces_in_a_value_stay_what_they_are() -> None:
 
 def test_a_value_that_cannot_be_sent_is_replaced() -> None:
     say("zh", "error.provider", provider="\ud83d", detail="").encode()
+
+
+def test_sub_commands_are_named_as_they_are_called_here() -> None:
+    command = Command("/压缩", {"undo": "撤销", "forget": "forget", "show": "看"})
+    assert say("zh", "done.undo", command=command) == "↩️ /压缩 撤销 可撤销"
+    assert say("zh", "refused.admin", command=command, name="forget").startswith("🔒 /压缩 forget ")
+    text = say("zh", "help", command=command)
+    assert "/压缩 看 [n]" in text
+    assert "/压缩 undo" not in text
+    # Nobody else's words are changed.
+    words = "/压缩 undone, /other undo"
+    assert words in say("en", "error.provider", provider="x", detail=words, command=command)
+    assert say("zh", "done.undo", command=Command("/c", {"undo": "undo"})) == "↩️ /c undo 可撤销"

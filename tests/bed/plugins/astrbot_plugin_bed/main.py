@@ -65,6 +65,13 @@ class BedPlugin(Star):
             f"messages {status.messages}; last {status.last.number if status.last else None}"
         )
 
+    @filter.on_llm_request()
+    async def withhold(self, event: AstrMessageEvent, req):
+        """Take the oldest messages out of a request: `withhold 4` the first four."""
+        words = event.message_str.split()
+        if words[:1] == ["withhold"]:
+            req.contexts = req.contexts[int(words[1]) :]
+
     @filter.llm_tool(name="bed_lookup")
     async def lookup(self, event: AstrMessageEvent, word: str):
         """Look a word up.
