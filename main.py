@@ -39,6 +39,7 @@ from .summary.runs import Outcome
 from .summary.service import Service
 from .summary.texts import Command
 from .summary.turns import Turn, missing_from, reported_tokens
+from .summary.values import plain
 from .summary.watch import Watch
 
 __all__ = [
@@ -94,10 +95,12 @@ class BareOrText(filter.CustomFilter):
 class Call:
     """A message read as a call of the group, under whatever names it has in the WebUI."""
 
-    def __init__(self, group: str, sub: Any | None, body: str) -> None:
+    def __init__(self, group: str, sub: Any | None, body: str, meant: Any | None = None) -> None:
         self.group = group
         self.sub = sub
         self.body = body
+        # A sub-command that AstrBot does not recognise for its capitals or full-width letters.
+        self.meant = meant
 
     @classmethod
     def read(cls, event: AstrMessageEvent) -> Call | None:
@@ -119,6 +122,10 @@ class Call:
             for own_name in (sub.command_name, *sub.alias):
                 if (rest := after(own_name, body)) is not None:
                     return cls(name, sub, rest)
+        # With words behind it, it may as well begin a topic: "Search engine design".
+        for sub in group.sub_command_filters:
+            if plain(body) in map(plain, (sub.command_name, *sub.alias)):
+                return cls(name, None, "", sub)
         return cls(name, None, body)
 
 
@@ -240,7 +247,8 @@ class CompactPlugin(Star):
         if call is not None and call.sub is not None:
             await self._answer(event, call.sub.handler_md.handler_name, disabled=True)
         else:
-            await self._answer(event, "run")
+            meant = call.meant if call is not None else None
+            await self._answer(event, meant.handler_md.handler_name if meant else "run")
 
     @filter.on_waiting_llm_request()
     async def request_waits(self, event: AstrMessageEvent) -> None:
@@ -381,7 +389,7 @@ class CompactPlugin(Star):
         if disabled or not is_enabled(name):
             await speak(await self.commands.disabled(caller, name))
             return
-        if call.sub is None and not self._may_run(event):
+        if call.sub is None and not self._may(event, name):
             await speak(await self.commands.refused(caller, name))
             return
         task = asyncio.create_task(self.commands.answer(name, caller, call.body, speak))
@@ -415,13 +423,13 @@ class CompactPlugin(Star):
             chat_id=str(event.get_extra("selected_provider") or ""),
         )
 
-    def _may_run(self, event: AstrMessageEvent) -> bool:
-        """Whether the permissions set in the WebUI for the group and for `run` allow it."""
+    def _may(self, event: AstrMessageEvent, name: str) -> bool:
+        """Whether the permissions set in the WebUI for the group and for a sub-command allow it."""
         cfg = self.context.get_config(umo=event.unified_msg_origin)
         return all(
             rule.filter(event, cfg)
-            for name in ("compact", "run")
-            for rule in getattr(handler_metadata(__name__, name), "event_filters", ())
+            for each in ("compact", name)
+            for rule in getattr(handler_metadata(__name__, each), "event_filters", ())
             if isinstance(rule, filter.PermissionTypeFilter)
         )
 

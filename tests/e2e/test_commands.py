@@ -309,6 +309,21 @@ def test_talk_in_a_private_chat_goes_to_the_chat_model(bot: Bot, chat: WebChat, 
     assert bot.model.summaries == []
 
 
+@pytest.mark.parametrize("typed", ["Status", "ＳＴＡＴＵＳ", "\u200bstatus", "status\u200b"])
+def test_a_sub_command_is_known_in_any_letters(bot: Bot, chat: WebChat, typed: str) -> None:
+    chat.seed(talk(1, 6))
+
+    assert chat.send(f"/compact {typed}").text.startswith("📊")
+    assert bot.model.requests == []
+
+
+def test_a_topic_may_begin_like_a_sub_command(bot: Bot, chat: WebChat) -> None:
+    chat.seed(talk(1, 6))
+
+    assert "✅" in chat.send("/compact Search engine design").texts[-1]
+    assert "Search engine design" in bot.model.summaries[-1].text
+
+
 @pytest.mark.parametrize("typed", ["compact", "compact status", "compact run"])
 def test_a_command_needs_no_prefix_in_a_private_chat(bot: Bot, chat: WebChat, typed: str) -> None:
     chat.seed(talk(1, 6))
