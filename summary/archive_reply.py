@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from .replies import Compacted
-from .texts import COMMAND, SENTENCES, say
+from .texts import SENTENCES, say
 from .wording import one_line, visible
 
 _LONGEST_QUERY_CHARS = 80
@@ -29,13 +29,6 @@ def show_reply(language: str, number: int, when: datetime, summary: str) -> str:
     """A summary in full."""
     title = say(language, "show.title", number=str(number), when=_clock(when))
     return f"{title}\n{visible(summary)}"
-
-
-def no_summary_reply(language: str, number: int | None, command: str = COMMAND) -> str:
-    """That there is no summary, or none of this number."""
-    if number is None:
-        return say(language, "show.none")
-    return say(language, "show.unknown", number=str(number), command=command)
 
 
 def history_reply(language: str, rows: Sequence[Compacted], older: int = 0) -> str:

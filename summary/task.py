@@ -152,16 +152,6 @@ def prepare(task: SummaryTask) -> PreparedTask:
     return PreparedTask(task, candidates, budget, start, content, requests, has_large)
 
 
-def estimate_requests(task: SummaryTask) -> int:
-    """How many requests a task will probably take.
-
-    Raises:
-        NoRoom: the summary model's window cannot hold a request.
-        SettingsError: the compress line leaves no room for a summary.
-    """
-    return prepare(task).requests
-
-
 def wording_for(task: SummaryTask, budget: Budget) -> Wording:
     """The longest wording a request of this task can have."""
     return Wording(

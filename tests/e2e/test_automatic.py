@@ -227,6 +227,7 @@ def test_a_stopped_turn_is_not_judged(bot: Bot, chat: WebChat) -> None:
 # -- back-off -------------------------------------------------------------------------------
 
 
+@pytest.mark.hosts("newest", "4.25.3")
 def test_failures_put_the_next_attempts_off_and_a_restart_does_not_forget(
     start_bot: StartBot,
 ) -> None:
@@ -294,6 +295,7 @@ def test_turns_during_a_run_start_no_second_one(bot: Bot, chat: WebChat) -> None
     assert text_of(row.messages).count("接着说。") >= 2
 
 
+@pytest.mark.hosts("newest", "4.25.3")
 def test_fifty_sessions_at_their_lines_are_all_compacted_two_at_once(bot: Bot, qq: OneBot) -> None:
     crowd = [qq.person(3_000 + number, f"P{number}") for number in range(50)]
     at_once: list[int] = []

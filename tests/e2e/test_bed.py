@@ -9,6 +9,9 @@ import pytest
 from tests.bed import BedError, Bot, OneBot, WebChat, call, context_too_long, drop, fail, say
 from tests.conftest import StartBot
 
+# The bed is the same on all; where hosts differ its settings are tried on each.
+pytestmark = pytest.mark.hosts("newest", "4.25.3")
+
 
 def test_a_turn_is_answered_and_its_usage_stored(bot: Bot, chat: WebChat) -> None:
     turn = chat.send("the code is FACT-1")
@@ -169,6 +172,7 @@ def test_data_survive_a_stop_and_a_kill(start_bot: StartBot) -> None:
     assert len(chat.row().messages) == 6
 
 
+@pytest.mark.hosts("newest", "4.28.1", "4.25.3")
 def test_settings_of_the_host_have_one_name_in_all_versions(start_bot: StartBot) -> None:
     bot = start_bot(plugin_dir=None, compression={"max_turns": 2, "keep_recent_ratio": 0.1})
     chat = WebChat(bot)

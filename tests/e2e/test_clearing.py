@@ -130,6 +130,7 @@ def test_a_reload_of_the_plugin_ends_the_run_at_once(bot: Bot, chat: WebChat) ->
     assert bot.leftovers() == []
 
 
+@pytest.mark.hosts("newest", "4.25.3")
 def test_the_shutdown_ends_the_run_and_what_waits(start_bot: StartBot) -> None:
     """CASE 28: in order, without a late write; after it all goes on as before."""
     bot = start_bot(providers=[Provider(SMALL, 8_000)])

@@ -534,6 +534,7 @@ def test_an_answer_that_went_into_the_summary_cannot_be_made_anew(bot: Bot, chat
 # -- reload, shutdown, the archive ----------------------------------------------------------
 
 
+@pytest.mark.hosts("newest", "4.25.3")
 def test_a_reload_and_the_end_of_the_process_end_the_call(start_bot: StartBot) -> None:
     """CASE 28, by hand: no late write, nothing left behind."""
     bot = start_bot()

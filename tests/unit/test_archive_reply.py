@@ -7,7 +7,6 @@ from datetime import datetime
 from astrbot_plugin_compact.summary.archive_reply import (
     SearchHit,
     history_reply,
-    no_summary_reply,
     search_reply,
     show_reply,
 )
@@ -20,11 +19,6 @@ MANUAL = Compacted(1_012, "manual", 42, 7, 31_234, 4_100, NOON)
 def test_a_summary_is_shown_in_full_under_its_number() -> None:
     reply = show_reply("zh", 1_012, NOON, "一\n二\ud83d")
     assert reply == "📝 #1012 的摘要（2025-03-01 12:00）:\n一\n二\ufffd"
-
-
-def test_a_number_that_is_not_there_is_told_from_no_summary_at_all() -> None:
-    assert no_summary_reply("zh", None) == "这个对话还没有摘要。"
-    assert "#1234" in no_summary_reply("zh", 1_234)
 
 
 def test_the_history_lists_compactions_trims_and_what_was_undone() -> None:

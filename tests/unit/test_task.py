@@ -10,7 +10,7 @@ from astrbot_plugin_compact.summary.cost import UNMEASURED
 from astrbot_plugin_compact.summary.errors import NoRoom
 from astrbot_plugin_compact.summary.host import ModelInfo
 from astrbot_plugin_compact.summary.prompt import extra_text
-from astrbot_plugin_compact.summary.task import estimate_requests, prepare, room_for, run_key
+from astrbot_plugin_compact.summary.task import prepare, room_for, run_key
 from astrbot_plugin_compact.summary.todos import Todo
 from astrbot_plugin_compact.summary.usertext import Speaker
 
@@ -80,12 +80,12 @@ def test_only_an_unstructured_earlier_summary_is_sorted_by_meaning() -> None:
 
 
 def test_the_number_of_requests_is_estimated_without_a_model() -> None:
-    assert estimate_requests(make_task(TALK)) == 1
+    assert prepare(make_task(TALK)).requests == 1
     # 30,000 letters cost 18,000 tokens; a request of this window holds some 1,200.
     many = make_task([user("x" * 30_000)], window_tokens=4_000)
-    assert 15 <= estimate_requests(many) <= 20
+    assert 15 <= prepare(many).requests <= 20
     measured = dataclasses.replace(many, tokens_per_char=0.25)
-    assert estimate_requests(measured) < estimate_requests(many)
+    assert prepare(measured).requests < prepare(many).requests
 
 
 @pytest.mark.parametrize(
