@@ -28,7 +28,7 @@ from .heads import KnownHead, candidate_hash
 from .history import Stored, parse_history
 from .holds import Holds
 from .host import Host, Row
-from .live import bury, is_dead, read_live
+from .live import read_live
 from .plan import (
     CompactionPlan,
     Layout,
@@ -55,8 +55,6 @@ class Compactions:
         self._listeners: list[Listener] = []
         # Called with the conversation whenever somebody has ended working on one.
         self.on_ended: list[Callable[[str], None]] = []
-        # Whether a turn of a conversation is over that is not noted yet; who follows turns knows.
-        self.is_unnoted: Callable[[str], bool] = lambda _cid: False
         self.holds = Holds()
         self.trims = Trims()
 
@@ -142,8 +140,6 @@ class Compactions:
             ready = await self._prepare(snapshot, order)
             if isinstance(ready, Skip):
                 return ready
-            if snapshot.is_cleared:
-                await bury(await self._archive(), order.cid)
             _expect_allowed(ready.prepared, order)
             started = True
             self._tell(run, "start", steps=ready.prepared.requests)
@@ -236,9 +232,6 @@ class Compactions:
         latest = await archive.latest(cid)
         live = await read_live(archive, cid, latest)
         messages = [message.data for message in stored]
-        # A turn that has just ended may know more of the past than the archive does.
-        if live and not self.is_unnoted(cid) and await is_dead(archive, live, messages):
-            return Snapshot(row, layout, known, is_cleared=True)
         batches = await archive.pending_trimmed(cid)
         raws = [message.raw for batch in batches for message in batch.messages]
         trimmed = await asyncio.to_thread(self._trimmed_units, raws)

@@ -54,7 +54,6 @@ class Watch:
         self._emptied: Bounded[float] = Bounded(1000)
         self._archiving = asyncio.Lock()
         service.compactions.on_ended.append(self._worked_on)
-        service.compactions.is_unnoted = lambda cid: self._unnoted[cid] > 0
 
     async def stop(self) -> None:
         """End what waits; what is being archived is finished first.
