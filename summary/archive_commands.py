@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from .archive_reply import SearchHit, history_reply, search_reply, show_reply
 from .archive_types import Compaction, Found, Stage
 from .args import is_confirmation, parse_number
+from .errors import UnreadableHistory
 from .permissions import Caller
 from .replies import Compacted
 from .service import Service
@@ -91,13 +92,13 @@ class ArchiveCommands:
         cid = await service.conversation(caller.umo)
         archive = await service.archive()
         stats = await archive.stats(cid)
+        if not stats.compactions and not stats.messages:
+            return say(language, "forget.nothing")
         sizes: dict[str, object] = {
             "compactions": stats.compactions,
             "messages": stats.messages,
             "summary": await self._what_becomes_of_the_summary(cid, language, stats.compactions),
         }
-        if not stats.compactions and not stats.messages:
-            return say(language, "forget.nothing")
         if not is_confirmation(body):
             return say(language, "forget.ask", command=caller.command, **sizes)
         async with service.compactions.alone(caller.umo, cid, "forget"):
@@ -105,7 +106,10 @@ class ArchiveCommands:
         return say(language, "forget.done", **sizes).rstrip()
 
     async def _what_becomes_of_the_summary(self, cid: str, language: str, compactions: int) -> str:
-        layout, _ = await self._service.compactions.layout(cid)
+        try:
+            layout, _ = await self._service.compactions.layout(cid)
+        except UnreadableHistory:
+            return ""  # the archive is erased all the same
         if layout.head is not None:
             return say(language, "forget.head")
         return say(language, "forget.carried") if compactions else ""
