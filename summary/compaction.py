@@ -28,7 +28,7 @@ from .heads import KnownHead, candidate_hash
 from .history import Stored, parse_history
 from .holds import Holds
 from .host import Host, Row
-from .live import read_live
+from .live import bury, is_dead, read_live
 from .plan import (
     CompactionPlan,
     Layout,
@@ -137,6 +137,8 @@ class Compactions:
             await settle_unfinished(self._host, await self._archive(), order.cid)
             trims = TrimsSince(self.trims, order.cid)
             snapshot = await self._snapshot(order.cid)
+            if snapshot.is_cleared:
+                await bury(await self._archive(), order.cid)
             ready = await self._prepare(snapshot, order)
             if isinstance(ready, Skip):
                 return ready
@@ -225,6 +227,8 @@ class Compactions:
         )  # fmt: skip
 
     async def _snapshot(self, cid: str) -> Snapshot:
+        # A turn that is not looked through yet has saved what the archive does not know.
+        in_turn = self.trims.may_come(cid)
         row, stored = await self._read(cid)
         known = await self._known(stored)
         layout = await asyncio.to_thread(read_layout, stored, self._host.count_tokens, known.get)
@@ -232,6 +236,10 @@ class Compactions:
         latest = await archive.latest(cid)
         live = await read_live(archive, cid, latest)
         messages = [message.data for message in stored]
+        if not in_turn and live and await is_dead(archive, cid, live, messages):
+            now = await self._host.read(cid)
+            if now is not None and now.text == row.text and not self.trims.may_come(cid):
+                return Snapshot(row, layout, known, is_cleared=True)
         batches = await archive.pending_trimmed(cid)
         raws = [message.raw for batch in batches for message in batch.messages]
         trimmed = await asyncio.to_thread(self._trimmed_units, raws)

@@ -17,6 +17,9 @@ from .host import Host
 from .live import Live, message_hash
 from .turns import Turn
 
+# So many messages tell how a history ends.
+_END_LENGTH = 24
+
 
 def dropped(
     turn: Turn,
@@ -114,6 +117,12 @@ def without_ours(messages: Sequence[Message], live: Live | None) -> list[Message
                 continue
         dialog.append(message)
     return dialog
+
+
+def stored_final(turn: Turn, host: Host) -> list[Message]:
+    """The end of what the runner holds, as it is saved at the turn's end."""
+    held = turn.lists[-1] if turn.lists else ()
+    return [message.data for message in host.dump(held[-_END_LENGTH:])]
 
 
 def stored_added(turn: Turn, host: Host) -> list[Stored]:

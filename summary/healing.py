@@ -15,8 +15,9 @@ from .archive import Archive
 from .archive_types import ArchivedMessage, Compaction, SpanMessage, Stage
 from .archiving import to_archive
 from .commit import uninterrupted
-from .history import Stored, dump_history, parse_history, stored_as
+from .history import Message, Stored, dump_history, parse_history, stored_as
 from .host import Host, Row
+from .live import note_end
 from .records import prefix_messages, same_message
 from .units import bind_checkpoints
 
@@ -52,6 +53,7 @@ async def heal(host: Host, archive: Archive, umo: str, cid: str) -> Healed:
             return Healed.INTACT  # another writer is at it; the next turn looks again
         if found.state is Healed.UNDONE:
             # What did not come back must not go with the record: it waits for the next summary.
+            await note_end(archive, cid, found.history)
             if found.missing:
                 await archive.add_trimmed(umo, cid, found.missing, "replaced")
             await archive.settle(record.id, Stage.UNDONE)
@@ -61,10 +63,14 @@ async def heal(host: Host, archive: Archive, umo: str, cid: str) -> Healed:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What stands in the row: the text to write if it can be healed, else what it lacks."""
+    """What stands in the row: the text to write if it can be healed.
+
+    Else `history` is what stands there and `missing` what it lacks.
+    """
 
     state: Healed
     new_text: str = ""
+    history: tuple[Message, ...] = ()
     missing: tuple[SpanMessage, ...] = ()
 
 
@@ -98,4 +104,5 @@ def _look(
             present[key] -= 1
         else:
             missing.append(to_archive(message, {}))
-    return _Found(Healed.UNDONE, missing=tuple(missing))
+    history = tuple(message.data for message in stored)
+    return _Found(Healed.UNDONE, history=history, missing=tuple(missing))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from .archive import Archive
 from .archive_types import Compaction
@@ -61,10 +61,6 @@ class Live:
     structured: bool
     language: str
     recent: frozenset[str] = frozenset()
-
-    def ended_with(self, messages: Sequence[Message]) -> Live:
-        """The same after a turn that left the history with this end."""
-        return replace(self, recent=recent_hashes(messages))
 
     def has_head(self, messages: Sequence[Message]) -> bool:
         """Whether a history still begins with the head summary."""
@@ -154,19 +150,24 @@ async def read_live(archive: Archive, cid: str, latest: Compaction | None) -> Li
     )
 
 
-async def is_dead(archive: Archive, live: Live, messages: Sequence[Message]) -> bool:
-    """Whether a history shares no message with the past remembered: it was cleared since."""
+async def is_dead(archive: Archive, cid: str, live: Live, messages: Sequence[Message]) -> bool:
+    """Whether a history shares no message with the past remembered: it was cleared since.
+
+    True also where a turn has just been saved and is not noted yet: the caller must know.
+    """
     if live.has_head(messages) or live.covers(messages):
         return False
-    return not await covered(archive, live, messages)
+    return not await covered(archive, cid, live, messages)
 
 
-async def covered(archive: Archive, live: Live, messages: Sequence[Message]) -> bool:
-    """Whether a history shares a message with the one its summary was made of.
+async def covered(archive: Archive, cid: str, live: Live, messages: Sequence[Message]) -> bool:
+    """Whether a history shares a message with what is archived of the living past.
 
     It does if another writer put back what was there before.
     """
-    archived = await archive.messages(live.record_id) if live.record_id else ()
+    archived = list(await archive.messages(live.record_id)) if live.record_id else []
+    for batch in await archive.pending_trimmed(cid):
+        archived += batch.messages
 
     def share() -> bool:
         known = {message_hash(stored_as(message.raw).data) for message in archived}
@@ -178,10 +179,15 @@ async def covered(archive: Archive, live: Live, messages: Sequence[Message]) -> 
 async def bury(archive: Archive, cid: str) -> None:
     """The conversation was cleared: its past dies."""
     await archive.mark_cleared(cid)
-    await note_recent(archive, cid, None)
+    await archive.put_state(cid, _RECENT, None)
 
 
-async def note_recent(archive: Archive, cid: str, live: Live | None) -> None:
-    """Keep how a conversation's history ended over a restart."""
-    text = json.dumps(sorted(live.recent)) if live is not None else None
-    await archive.put_state(cid, _RECENT, text)
+async def note_end(archive: Archive, cid: str, *ends: Sequence[Message]) -> None:
+    """Keep how a conversation's history ends, to know it again; also over a restart.
+
+    Noted for every conversation: one that has no past yet may get one at any moment. Noted
+    before something of it is archived: a crash in between must not make a living past foreign.
+    """
+    recent = frozenset[str]().union(*map(recent_hashes, ends))
+    if recent:
+        await archive.put_state(cid, _RECENT, json.dumps(sorted(recent)))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from .bounded import Bounded
 from .errors import ArchiveFailed
 from .history import Message
-from .live import Live, bury, covered, note_recent, read_live
+from .live import Live, bury, note_end, read_live
 from .service import Service
 
 
@@ -43,19 +43,9 @@ class Lives:
         self._changes[cid] = self._changes.get(cid, 0) + 1
         self._known.pop(cid, None)
 
-    async def covered(self, live: Live, messages: Sequence[Message]) -> bool:
-        """Whether a history shares a message with the one its summary was made of."""
-        return await covered(await self._service.archive(), live, messages)
-
-    async def remember(self, cid: str, messages: Sequence[Message]) -> None:
-        """Note how a conversation's history ends now, if it has a past."""
-        live = await self.get(cid)
-        if live is None:
-            return
-        ended = live.ended_with(messages)
-        if ended.recent == live.recent:
-            return
-        await note_recent(await self._service.archive(), cid, ended)
+    async def remember(self, cid: str, *ends: Sequence[Message]) -> None:
+        """Note how a conversation's history ends now: with the ends of these lists."""
+        await note_end(await self._service.archive(), cid, *ends)
         self.changed(cid)
 
     async def clear(self, cid: str) -> None:

@@ -47,7 +47,10 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A history as read once, with what the archive knows about it."""
+    """A history as read once, with what the archive knows about it.
+
+    `is_cleared` is whether what the archive knows is of another history, cleared since.
+    """
 
     row: Row
     layout: Layout
@@ -56,6 +59,7 @@ class Snapshot:
     trimmed_ids: tuple[int, ...] = ()
     previous: AfterSwap | None = None
     carried: KnownHead | None = None
+    is_cleared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ async def _with_archive(
         stats = await archive.stats(cid)
         last = await archive.latest(cid)
         live = await read_live(archive, cid, last)
-        if live is not None and await is_dead(archive, live, messages):
+        if live is not None and await is_dead(archive, cid, live, messages):
             stats = replace(stats, pending_trimmed=0)
         replaced = await archive.get_state(cid, REPLACED)
         undone = await archive.by_id(int(replaced)) if replaced is not None else None

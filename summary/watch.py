@@ -16,13 +16,13 @@ from typing import Any
 
 from .automatic import Automatic, Notify
 from .bounded import Bounded
-from .dropped import dropped, stored_added, withheld
+from .dropped import dropped, stored_added, stored_final, withheld
 from .errors import CompactError
 from .facts import tokens_per_char, turn_count_line, turn_facts, was_answered
 from .healing import Healed
 from .history import Message, content_hash, parse_history
 from .lines import HOST_THRESHOLD
-from .live import Live
+from .live import Live, covered
 from .lives import Lives
 from .service import Service
 from .triggers import Due, NotDue, TurnFacts, judge
@@ -113,7 +113,8 @@ class Watch:
         now = await self._current(turn)
         if now and (live.has_head(now) or live.covers(now)):
             return given
-        if now and await self.lives.covered(live, now):
+        archive = await self._service.archive()
+        if now and await covered(archive, turn.cid, live, now):
             return replace(given, system_text=live.as_system_text())
         if now and others_unnoted:
             return given  # a turn that has just ended knows more than we do; the next one looks
@@ -137,12 +138,16 @@ class Watch:
             with service.compactions.trims.turn(turn.cid):
                 async with service.host.lock(turn.umo):
                     pass
+                stored = await asyncio.to_thread(stored_added, turn, service.host)
+                added = [message.data for message in stored]
                 try:
                     await self._archive_dropped(turn, saved=True)
+                    if added:
+                        await self.lives.remember(turn.cid, turn.history, added)
                 except CompactError as error:
                     service.log.warning("what AstrBot dropped is not archived: %s", error)
             self._turns.pop(id(turn), None)
-            await self._notice(turn)
+            await self._notice(turn, added)
         except CompactError as error:
             service.log.warning("a turn of %s could not be noted: %s", turn.umo, error)
         finally:
@@ -157,7 +162,8 @@ class Watch:
         if not turn.was_trimmed and not turn.withheld:
             return
         row = await self._service.host.read(turn.cid)
-        if row is None or not await asyncio.to_thread(parse_history, row.text):
+        stored = await asyncio.to_thread(parse_history, row.text) if row is not None else ()
+        if row is None or not stored:
             return  # deleted or cleared, by the user
         gone = [message for message in turn.gone if id(message) not in turn.archived]
         text = (row.text or "") if saved else None
@@ -173,17 +179,16 @@ class Watch:
             spans += await asyncio.to_thread(dropped, turn, gone, text, live, noted, host)
         async with self._archiving:
             if spans and self._emptied.get(turn.cid, 0.0) <= turn.started_seconds:
+                # Not saved yet, its end is what the runner holds; saved, it is what is stored.
+                final = await asyncio.to_thread(stored_final, turn, host)
+                await self.lives.remember(turn.cid, [m.data for m in stored], final)
                 await archive.add_trimmed(turn.umo, turn.cid, spans)
                 turn.archived.update(map(id, gone))
                 self.lives.changed(turn.cid)
         self._service.compactions.trims.archived(turn.cid)
 
-    async def _notice(self, turn: Turn) -> None:
+    async def _notice(self, turn: Turn, added: Sequence[Message]) -> None:
         host = self._service.host
-        stored = await asyncio.to_thread(stored_added, turn, host)
-        added = [message.data for message in stored]
-        if added:
-            await self.lives.remember(turn.cid, [*turn.history[-16:], *added])
         await self._note_figures(turn, added)
         live = await self.lives.get(turn.cid)
         headless = live is not None and live.record_id and not live.has_head(turn.history)

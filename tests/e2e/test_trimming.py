@@ -130,7 +130,8 @@ def test_a_summary_dropped_by_turn_trimming_is_known_until_the_next_takes_it_in(
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_what_waited_before_a_reset_is_no_longer_announced(bot: Bot, chat: WebChat) -> None:
+def test_what_waited_before_a_reset_is_in_no_later_summary(bot: Bot, chat: WebChat) -> None:
+    """Whatever another writer puts into the cleared conversation."""
     chat.seed([])
     watched = Judged(chat)
     for number in range(1, TURNS + 4):
@@ -140,6 +141,13 @@ def test_what_waited_before_a_reset_is_no_longer_announced(bot: Bot, chat: WebCh
     chat.send("/reset")
 
     assert "截掉" not in chat.send("/compact status").text
+    cid = chat.row().cid
+    bot.edit_conversation(chat.umo, cid, talk(50, 54))
+    assert "FACT-1 " not in chat.send("/compact preview keep 0").text
+    chat.send("/compact keep 0")
+    assert "FACT-50" in ours(bot)[-1].text
+    assert "FACT-1。" not in ours(bot)[-1].text
+    assert chat.send("know? FACT-1 FACT-50").text == "known: FACT-50; unknown: FACT-1"
 
 
 @pytest.mark.usefixtures("by_hand")
