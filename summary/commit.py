@@ -29,6 +29,7 @@ from .errors import (
 from .heads import KnownHead, head_text, text_hash
 from .history import Stored, dump_history, parse_history
 from .host import Host, Row
+from .live import is_dead, read_live
 from .plan import CompactionPlan, Layout, read_layout
 from .rebase import rebase, rebase_trimmed
 from .records import prefix_json, raw_head, span_messages
@@ -228,8 +229,13 @@ async def _prepare_after_trim(
 
     Raises:
         HistoryChanged: it did not, or somebody else wrote too.
+        HistoryCleared: what stands there now is another history.
     """
-    if draft.trims.seen:
+    if draft.trims.seen and row is not None:
+        if await _is_dead(row, archive):
+            if draft.trims.may_come:
+                raise _TrimMayCome(draft.trims.trims.looked_through)
+            raise HistoryCleared
         batches = await archive.pending_trimmed(draft.row.cid)
         since = [batch for batch in batches if batch.id not in draft.facts.covers_trimmed]
         with contextlib.suppress(HistoryChanged):
@@ -237,6 +243,14 @@ async def _prepare_after_trim(
     if draft.trims.may_come:
         raise _TrimMayCome(draft.trims.trims.looked_through)
     raise HistoryChanged
+
+
+async def _is_dead(row: Row, archive: Archive) -> bool:
+    """Whether a history that lost all it had by trims shares nothing with what is on record."""
+    live = await read_live(archive, row.cid, await archive.latest(row.cid))
+    stored = await asyncio.to_thread(parse_history, row.text)
+    messages = [message.data for message in stored]
+    return live is not None and await is_dead(archive, row.cid, live, messages)
 
 
 def _prepare(

@@ -19,6 +19,7 @@ from .errors import (
     ArchiveFailed,
     Busy,
     CompactError,
+    HistoryChanged,
     HistoryCleared,
     LargeMessage,
     NoConversation,
@@ -38,11 +39,14 @@ from .plan import (
     read_layout,
 )
 from .records import after_swap, last_message, settle_unfinished
-from .runs import Listener, Order, Outcome, Preview, Progress, Run, Snapshot
+from .runs import Listener, Order, Outcome, Past, Preview, Progress, Run, Snapshot
 from .trims import Trims, TrimsSince
 from .units import Unit, bind_checkpoints, group_units
 
 _log = logging.getLogger(__name__)
+
+# So long a run waits for turns to be looked through where a history seems foreign to its past.
+_UNSURE_SECONDS = 30.0
 
 
 class Compactions:
@@ -136,8 +140,8 @@ class Compactions:
         try:
             await settle_unfinished(self._host, await self._archive(), order.cid)
             trims = TrimsSince(self.trims, order.cid)
-            snapshot = await self._snapshot(order.cid)
-            if snapshot.is_cleared:
+            snapshot = await self._sure_snapshot(order.cid)
+            if snapshot.past is Past.DEAD:
                 await bury(await self._archive(), order.cid)
             ready = await self._prepare(snapshot, order)
             if isinstance(ready, Skip):
@@ -226,6 +230,22 @@ class Compactions:
             info.provider_id, result.requests, result.warnings,
         )  # fmt: skip
 
+    async def _sure_snapshot(self, cid: str) -> Snapshot:
+        """A snapshot once it is known whether the past lives.
+
+        Raises:
+            HistoryChanged: that could not be known in time.
+        """
+        deadline = time.monotonic() + _UNSURE_SECONDS
+        while time.monotonic() < deadline:
+            seen = self.trims.looked_through
+            snapshot = await self._snapshot(cid)
+            if snapshot.past is not Past.UNSURE:
+                return snapshot
+            if self.trims.may_come(cid):
+                await self.trims.more_than(seen)
+        raise HistoryChanged
+
     async def _snapshot(self, cid: str) -> Snapshot:
         # A turn that is not looked through yet has saved what the archive does not know.
         in_turn = self.trims.may_come(cid)
@@ -233,14 +253,16 @@ class Compactions:
         known = await self._known(stored)
         layout = await asyncio.to_thread(read_layout, stored, self._host.count_tokens, known.get)
         archive = await self._archive()
+        # Before the past is read: what arrives later may be of a history cleared since.
+        batches = await archive.pending_trimmed(cid)
         latest = await archive.latest(cid)
         live = await read_live(archive, cid, latest)
         messages = [message.data for message in stored]
-        if not in_turn and live and await is_dead(archive, cid, live, messages):
+        if live and await is_dead(archive, cid, live, messages):
             now = await self._host.read(cid)
-            if now is not None and now.text == row.text and not self.trims.may_come(cid):
-                return Snapshot(row, layout, known, is_cleared=True)
-        batches = await archive.pending_trimmed(cid)
+            is_same = now is not None and now.text == row.text
+            is_sure = is_same and not in_turn and not self.trims.may_come(cid)
+            return Snapshot(row, layout, known, past=Past.DEAD if is_sure else Past.UNSURE)
         raws = [message.raw for batch in batches for message in batch.messages]
         trimmed = await asyncio.to_thread(self._trimmed_units, raws)
         return Snapshot(

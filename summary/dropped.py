@@ -86,8 +86,7 @@ def _stored_besides(turn: Turn, row_text: str, host: Host) -> Counter[str]:
     """What the row holds besides the runner's final messages: all of it if nothing was saved."""
     # Known by the ends of their texts: whole messages of megabytes would hold the interpreter.
     spare = Counter(message_hash(message.data) for message in parse_history(row_text))
-    final = host.dump(turn.lists[-1]) if turn.lists else []
-    spare.subtract(message_hash(message.data) for message in final)
+    spare.subtract(message_hash(message.data) for message in host.dump(turn.final))
     return spare
 
 
@@ -121,8 +120,7 @@ def without_ours(messages: Sequence[Message], live: Live | None) -> list[Message
 
 def stored_final(turn: Turn, host: Host) -> list[Message]:
     """The end of what the runner holds, as it is saved at the turn's end."""
-    held = turn.lists[-1] if turn.lists else ()
-    return [message.data for message in host.dump(held[-_END_LENGTH:])]
+    return [message.data for message in host.dump(turn.final[-_END_LENGTH:])]
 
 
 def stored_added(turn: Turn, host: Host) -> list[Stored]:

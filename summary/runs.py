@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from .commit import Committed
@@ -45,11 +46,19 @@ class Order:
     may_take_large: bool = True
 
 
+class Past(Enum):
+    """What a history has to do with what the archive knows of its conversation."""
+
+    ALIVE = "alive"  # it goes on from there
+    DEAD = "dead"  # it shares nothing with it: the conversation was cleared
+    UNSURE = "unsure"  # it seems to share nothing, but a turn may just have been saved
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """A history as read once, with what the archive knows about it.
 
-    `is_cleared` is whether what the archive knows is of another history, cleared since.
+    `past` says of whose history the archive knows; only a living one is told of here.
     """
 
     row: Row
@@ -59,7 +68,7 @@ class Snapshot:
     trimmed_ids: tuple[int, ...] = ()
     previous: AfterSwap | None = None
     carried: KnownHead | None = None
-    is_cleared: bool = False
+    past: Past = Past.ALIVE
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,10 +110,15 @@ class Turn:
         return self.contexts[self.begin_dialogs :] if self.begin_dialogs else self.contexts
 
     @property
+    def final(self) -> Sequence[object]:
+        """The messages the runner holds, in the end those that are saved."""
+        self.look()
+        return self.lists[-1] if self.lists else ()
+
+    @property
     def gone(self) -> list[object]:
         """Messages the runner held and holds no more, in their order."""
-        self.look()
-        final = {id(message) for message in self.lists[-1]} if self.lists else set()
+        final = {id(message) for message in self.final}
         return [message for message in self._all() if id(message) not in final]
 
     @property

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 from .automatic import Automatic, Notify
 from .bounded import Bounded
@@ -53,6 +54,7 @@ class Watch:
         # When a turn last found a conversation empty: what was dropped before, the user cleared.
         self._emptied: Bounded[float] = Bounded(1000)
         self._archiving = asyncio.Lock()
+        self._in_order: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         service.compactions.on_ended.append(self._worked_on)
 
     async def stop(self) -> None:
@@ -133,37 +135,40 @@ class Watch:
 
     async def _after(self, turn: Turn) -> None:
         """Once the turn was saved: archive what is gone, note its figures, judge it."""
+        try:
+            await self._look_through(turn)
+            self._turns.pop(id(turn), None)
+            await self._notice(turn)
+        except CompactError as error:
+            self._service.log.warning("a turn of %s could not be noted: %s", turn.umo, error)
+
+    async def _look_through(self, turn: Turn) -> None:
         service = self._service
+        # One after another as they began: what a later one notes is to stand.
+        in_order = self._in_order.setdefault(turn.cid, asyncio.Lock())
         try:
             with service.compactions.trims.turn(turn.cid):
-                async with service.host.lock(turn.umo):
-                    pass
-                stored = await asyncio.to_thread(stored_added, turn, service.host)
-                added = [message.data for message in stored]
-                try:
+                async with in_order:
+                    async with service.host.lock(turn.umo):
+                        pass
                     await self._archive_dropped(turn, saved=True)
-                    if added:
-                        await self.lives.remember(turn.cid, turn.history, added)
-                except CompactError as error:
-                    service.log.warning("what AstrBot dropped is not archived: %s", error)
-            self._turns.pop(id(turn), None)
-            await self._notice(turn, added)
         except CompactError as error:
-            service.log.warning("a turn of %s could not be noted: %s", turn.umo, error)
+            service.log.warning("what AstrBot dropped is not archived: %s", error)
         finally:
             self._unnoted[turn.cid] -= 1
             self._unnoted += Counter()  # those at zero go
 
     async def _archive_dropped(self, turn: Turn, *, saved: bool) -> None:
-        """Archive the messages the host dropped in this turn.
+        """Note how the history ends, and archive the messages the host dropped in this turn.
 
         `saved` is whether it had the time to save; else what it dropped is gone soon.
         """
+        final = await asyncio.to_thread(stored_final, turn, self._service.host)
+        await self.lives.remember(turn.cid, turn.history, final)
         if not turn.was_trimmed and not turn.withheld:
             return
         row = await self._service.host.read(turn.cid)
-        stored = await asyncio.to_thread(parse_history, row.text) if row is not None else ()
-        if row is None or not stored:
+        if row is None or not await asyncio.to_thread(parse_history, row.text):
             return  # deleted or cleared, by the user
         gone = [message for message in turn.gone if id(message) not in turn.archived]
         text = (row.text or "") if saved else None
@@ -179,16 +184,15 @@ class Watch:
             spans += await asyncio.to_thread(dropped, turn, gone, text, live, noted, host)
         async with self._archiving:
             if spans and self._emptied.get(turn.cid, 0.0) <= turn.started_seconds:
-                # Not saved yet, its end is what the runner holds; saved, it is what is stored.
-                final = await asyncio.to_thread(stored_final, turn, host)
-                await self.lives.remember(turn.cid, [m.data for m in stored], final)
                 await archive.add_trimmed(turn.umo, turn.cid, spans)
                 turn.archived.update(map(id, gone))
                 self.lives.changed(turn.cid)
         self._service.compactions.trims.archived(turn.cid)
 
-    async def _notice(self, turn: Turn, added: Sequence[Message]) -> None:
+    async def _notice(self, turn: Turn) -> None:
         host = self._service.host
+        stored = await asyncio.to_thread(stored_added, turn, host)
+        added = [message.data for message in stored]
         await self._note_figures(turn, added)
         live = await self.lives.get(turn.cid)
         headless = live is not None and live.record_id and not live.has_head(turn.history)

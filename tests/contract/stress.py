@@ -35,7 +35,10 @@ from tests.contract.fake_bot import (
 
 _FILLER = "一件很长的事，" * 30
 _LINE_TOKENS = 1_500
-_OPS = ("turn", "turn", "turn", "turn", "compact", "compact", "reset", "edit", "undo")
+_OPS = (
+    *("turn", "turn", "turn", "turn", "turn", "turn", "turn", "turn", "compact", "compact"),
+    *("compact", "compact", "reset", "refill", "edit", "edit", "undo", "undo"),
+)
 
 
 class Broken(AssertionError):
@@ -77,6 +80,7 @@ class Round:
             "turn": self._turn,
             "compact": self._compact,
             "reset": self._reset,
+            "refill": self._refill,
             "edit": self._edit,
             "undo": self._undo,
         }
@@ -139,6 +143,26 @@ class Round:
         self.bot.reset()
         self.dead |= {f"M-{number}" for number in range(1, self._said + 1)}
         self.alive.clear()
+
+    async def _refill(self) -> None:
+        """Another writer fills the conversation that was just cleared.
+
+        Somebody in the WebUI, or a plugin: not while turns from before are under way.
+        """
+        if self.bot.service.compactions.trims.may_come(self.bot.host.current[UMO]):
+            return
+        await self._reset()
+        self.log.append("refill")
+        history = []
+        for _ in range(3):
+            self._said += 1
+            mark = f"M-{self._said}"
+            self.alive.add(mark)
+            history += [
+                {"role": "user", "content": f"{mark} {_FILLER}"},
+                {"role": "assistant", "content": f"re: {mark} {_FILLER}"},
+            ]
+        self.bot.host.write(self.bot.host.current[UMO], history)
 
     async def _edit(self) -> None:
         """The user takes the last round out in the WebUI."""
