@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .archive import Archive
-from .archive_types import Compaction
-from .heads import KnownHead, may_be_head, text_hash
+from .archive_types import ArchivedMessage, Compaction
+from .heads import KnownHead, is_acknowledgement, is_gap_marker, may_be_head, text_hash
 from .history import (
     CHECKPOINT,
     Message,
@@ -94,10 +94,10 @@ class Live:
 
 
 def recent_hashes(messages: Sequence[Message]) -> frozenset[str]:
-    """The hashes of the last messages; checkpoints do not count."""
+    """The hashes of the last messages that somebody said."""
     hashes: list[str] = []
     for message in reversed(messages):
-        if message.get("role") != CHECKPOINT:
+        if _is_telling(message):
             hashes.append(message_hash(message))
         if len(hashes) == _REMEMBERED:
             break
@@ -170,10 +170,24 @@ async def covered(archive: Archive, cid: str, live: Live, messages: Sequence[Mes
         archived += batch.messages
 
     def share() -> bool:
-        known = {message_hash(stored_as(message.raw).data) for message in archived}
+        told = map(_data, archived)
+        known = {message_hash(message) for message in told if _is_telling(message)}
         return any(message_hash(message) in known for message in messages)
 
     return await asyncio.to_thread(share)
+
+
+def _data(message: ArchivedMessage) -> Message:
+    return stored_as(message.raw).data
+
+
+def _is_telling(message: Message) -> bool:
+    """Whether a message tells one history from another: many hold the same ones of the host's."""
+    return (
+        message.get("role") != CHECKPOINT
+        and not is_acknowledgement(message)
+        and not is_gap_marker(message)
+    )
 
 
 async def bury(archive: Archive, cid: str) -> None:

@@ -20,7 +20,7 @@ from .errors import ArchiveDamaged, UnreadableHistory
 from .heads import text_hash
 from .history import Stored, message_text, parse_history, stored_as
 from .host import Host, Row
-from .live import note_end, recent_hashes
+from .live import recent_hashes
 from .plan import AfterSwap, CompactionPlan, Layout
 from .units import Item
 
@@ -103,9 +103,6 @@ async def settle_unfinished(host: Host, archive: Archive, cid: str | None = None
         try:
             messages = await archive.messages(record.id)
             stage = await asyncio.to_thread(_stage_of, record, messages, row, host)
-            if stage is Stage.UNDONE:
-                history = await asyncio.to_thread(parse_history, row.text if row else None)
-                await note_end(archive, record.cid, [message.data for message in history])
         except (UnreadableHistory, ArchiveDamaged):
             continue
         settled += await archive.settle(record.id, stage)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from astrbot_plugin_compact.summary.args import ParseResult, build_compact_args
+from astrbot_plugin_compact.summary.heads import HEAD_PREFIX
 from astrbot_plugin_compact.summary.host import ModelInfo, ModelReply, ModelRequest
 from astrbot_plugin_compact.summary.plan import Skip
 from astrbot_plugin_compact.summary.public import Compression
@@ -29,6 +30,7 @@ from tests.contract.fake_host import FakeHost
 
 UMO = "qq:FriendMessage:7"
 WINDOW_TOKENS = 8_000
+FILLER = "一件很长的事，" * 14
 MARK = re.compile(r"\bM-\d+\b")
 _PAIR = ("Our previous history conversation summary: ", "Acknowledged the summary of our previous")
 
@@ -194,6 +196,11 @@ class FakeBot:
         self._stopped |= self._active.get(umo, set())
         self.host.write(self.host.current[umo], [])
 
+    def is_quiet(self, umo: str = UMO) -> bool:
+        """Whether no turn is under way, or over and not looked through yet."""
+        trims = self.service.compactions.trims
+        return not self._active.get(umo) and not trims.may_come(self.host.current[umo])
+
     async def looked_through(self) -> None:
         """Wait until every turn has been looked through and no run is in flight."""
         tasks = self.watch._tasks
@@ -267,3 +274,50 @@ def host_summary(keep: int, marks: str = "") -> Trim:
         return [*pair, *messages[-keep:]]
 
     return trim
+
+
+def talk(first: int, last: int) -> list[dict[str, Any]]:
+    """Rounds of about 200 tokens, marked M-<n>."""
+    messages: list[dict[str, Any]] = []
+    for number in range(first, last + 1):
+        messages.append({"role": "user", "content": f"M-{number} {FILLER * 2}"})
+        messages.append({"role": "assistant", "content": f"re: {number} {FILLER}"})
+    return messages
+
+
+class Gate:
+    """Lets summaries pass once it is open; reached when so many stand at it."""
+
+    def __init__(self, wanted: int = 1) -> None:
+        self.reached = asyncio.Event()
+        self.open = asyncio.Event()
+        self._wanted = wanted
+
+    async def __call__(self) -> None:
+        self._wanted -= 1
+        if self._wanted <= 0:
+            self.reached.set()
+        await self.open.wait()
+
+
+def model(bot: FakeBot) -> CarryingModel:
+    carrying = bot.host.models["carrying"]
+    assert isinstance(carrying, CarryingModel)
+    return carrying
+
+
+def seed(bot: FakeBot, messages: Sequence[dict[str, Any]], usage: int = 0) -> str:
+    cid = bot.host.current[UMO]
+    bot.host.write(cid, messages, token_usage=usage)
+    return cid
+
+
+def is_compacted(bot: FakeBot) -> bool:
+    return bot.texts()[0].startswith(HEAD_PREFIX)
+
+
+async def pending(bot: FakeBot) -> list[str]:
+    """The texts of what was dropped and waits for a summary."""
+    archive = await bot.service.archive()
+    batches = await archive.pending_trimmed(bot.host.current[UMO])
+    return [json.loads(m.raw)["content"] for batch in batches for m in batch.messages]

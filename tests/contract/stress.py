@@ -149,7 +149,7 @@ class Round:
 
         Somebody in the WebUI, or a plugin: not while turns from before are under way.
         """
-        if self.bot.service.compactions.trims.may_come(self.bot.host.current[UMO]):
+        if not self.bot.is_quiet():
             return
         await self._reset()
         self.log.append("refill")

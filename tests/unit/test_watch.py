@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,39 +18,20 @@ from astrbot_plugin_compact.summary.wakeups import NOTICE
 from astrbot_plugin_compact.summary.watch import Watch
 
 from tests.contract.fake_bot import (
+    FILLER,
     UMO,
     CarryingModel,
     FakeBot,
+    Gate,
     host_summary,
+    is_compacted,
     keep_turns,
+    model,
     new_bot,
+    pending,
+    seed,
+    talk,
 )
-
-FILLER = "一件很长的事，" * 14
-
-
-def talk(first: int, last: int) -> list[dict[str, Any]]:
-    """Rounds of about 200 tokens, marked M-<n>."""
-    messages: list[dict[str, Any]] = []
-    for number in range(first, last + 1):
-        messages.append({"role": "user", "content": f"M-{number} {FILLER * 2}"})
-        messages.append({"role": "assistant", "content": f"re: {number} {FILLER}"})
-    return messages
-
-
-class Gate:
-    """Lets summaries pass once it is open; reached when so many stand at it."""
-
-    def __init__(self, wanted: int = 1) -> None:
-        self.reached = asyncio.Event()
-        self.open = asyncio.Event()
-        self._wanted = wanted
-
-    async def __call__(self) -> None:
-        self._wanted -= 1
-        if self._wanted <= 0:
-            self.reached.set()
-        await self.open.wait()
 
 
 @pytest_asyncio.fixture
@@ -71,29 +52,6 @@ async def slow(tmp_path: Path, gate: Gate) -> AsyncIterator[FakeBot]:
     async with new_bot(tmp_path, CarryingModel(gate)) as made:
         made.host.add(UMO)
         yield made
-
-
-def model(bot: FakeBot) -> CarryingModel:
-    carrying = bot.host.models["carrying"]
-    assert isinstance(carrying, CarryingModel)
-    return carrying
-
-
-def seed(bot: FakeBot, messages: Sequence[dict[str, Any]], usage: int = 0) -> str:
-    cid = bot.host.current[UMO]
-    bot.host.write(cid, messages, token_usage=usage)
-    return cid
-
-
-def is_compacted(bot: FakeBot) -> bool:
-    return bot.texts()[0].startswith(HEAD_PREFIX)
-
-
-async def pending(bot: FakeBot) -> list[str]:
-    """The texts of what was dropped and waits for a summary."""
-    archive = await bot.service.archive()
-    batches = await archive.pending_trimmed(bot.host.current[UMO])
-    return [json.loads(m.raw)["content"] for batch in batches for m in batch.messages]
 
 
 async def recorded(bot: FakeBot) -> list[str]:

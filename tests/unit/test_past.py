@@ -1,0 +1,211 @@
+"""Which past a history goes on from, and which is dead (spec 3.4, 3.5)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from astrbot_plugin_compact.summary.healing import Healed
+from astrbot_plugin_compact.summary.history import Stored
+from astrbot_plugin_compact.summary.runs import Preview
+
+from tests.contract.fake_bot import (
+    FILLER,
+    UMO,
+    CarryingModel,
+    FakeBot,
+    Gate,
+    arguments,
+    host_summary,
+    keep_turns,
+    model,
+    new_bot,
+    pending,
+    seed,
+    talk,
+)
+
+
+@pytest_asyncio.fixture
+async def gate() -> Gate:
+    return Gate()
+
+
+@pytest_asyncio.fixture
+async def bot(tmp_path: Path) -> AsyncIterator[FakeBot]:
+    async with new_bot(tmp_path, CarryingModel(), min_messages=2) as made:
+        made.host.add(UMO)
+        yield made
+
+
+@pytest_asyncio.fixture
+async def slow(tmp_path: Path, gate: Gate) -> AsyncIterator[FakeBot]:
+    """A bot whose summary model waits for the gate."""
+    async with new_bot(tmp_path, CarryingModel(gate)) as made:
+        made.host.add(UMO)
+        yield made
+
+
+async def trimmed(bot: FakeBot) -> None:
+    """A conversation of which the host has dropped M-1 to M-4."""
+    seed(bot, talk(1, 6))
+    await bot.turn("M-7", trim=keep_turns(2))
+    await bot.looked_through()
+    assert any("M-1 " in text for text in await pending(bot))
+
+
+async def preview_of(bot: FakeBot) -> Preview:
+    choice = await bot.service.host.choose(UMO, "", "carrying")
+    order = await bot.service.order(UMO, arguments(bot), "manual", choice)
+    preview = await bot.service.compactions.preview(order)
+    assert isinstance(preview, Preview)
+    return preview
+
+
+def texts(messages: list[dict[str, str]]) -> list[str]:
+    return [message["content"] for message in messages]
+
+
+async def test_what_waited_before_a_clearing_is_in_no_summary_of_what_others_filled_in(
+    bot: FakeBot,
+) -> None:
+    await trimmed(bot)
+    bot.reset()
+    seed(bot, talk(30, 36))
+
+    await bot.compact()
+
+    assert "M-30 " in model(bot).requests[-1].user
+    assert "M-1 " not in model(bot).requests[-1].user
+    assert await pending(bot) == []
+
+
+async def test_a_preview_neither_shows_nor_buries_it(bot: FakeBot) -> None:
+    await trimmed(bot)
+    waiting, before = await pending(bot), bot.host.history(bot.host.current[UMO])
+    seed(bot, talk(30, 36))
+
+    preview = await preview_of(bot)
+
+    assert preview.plan.trimmed == ()
+    assert await pending(bot) == waiting
+    seed(bot, before)
+    assert (await preview_of(bot)).plan.trimmed
+
+
+async def test_what_an_undo_put_back_lives_on(bot: FakeBot) -> None:
+    """The host dropped it, a summary covered it, an undo took that back: it waits again."""
+    await trimmed(bot)
+    await bot.compact()
+    await bot.undo()
+    assert any("M-1 " in text for text in await pending(bot))
+
+    await bot.compact()
+
+    assert "M-1 " in model(bot).requests[-1].user
+
+
+async def test_what_was_dropped_and_put_back_lives_on(bot: FakeBot) -> None:
+    """Long after it was dropped; nothing of the latest turns is left."""
+    await trimmed(bot)
+    for number in range(8, 14):
+        await bot.turn(f"M-{number} {FILLER}", trim=keep_turns(2))
+        await bot.looked_through()
+    seed(bot, talk(2, 3))
+
+    await bot.compact()
+
+    assert "M-1 " in model(bot).requests[-1].user
+
+
+async def test_what_a_wake_up_did_not_put_back_lives_on(bot: FakeBot) -> None:
+    seed(bot, talk(1, 6))
+    await bot.compact()
+    for number in range(8, 16):
+        await bot.turn(f"M-{number}")
+        await bot.looked_through()
+    cid = seed(bot, [*talk(1, 4), *talk(40, 40)])
+    assert await bot.watch.wakeups.heal(UMO, cid) is Healed.UNDONE
+
+    await bot.compact()
+
+    assert "M-5 " in model(bot).requests[-1].user
+
+
+async def test_a_run_over_trimmed_messages_takes_in_no_other_history(
+    slow: FakeBot, gate: Gate
+) -> None:
+    """All it read was dropped and archived; what stands there now was never a part of it."""
+    seed(slow, talk(1, 20))
+    await slow.turn("M-30", usage=6_900)
+    await gate.reached.wait()
+    await slow.turn("M-31", trim=keep_turns(1))
+    trims = slow.service.compactions.trims
+    await trims.more_than(trims.looked_through)
+    assert await pending(slow)
+    slow.reset()
+    seed(slow, talk(40, 46))
+    gate.open.set()
+    await slow.looked_through()
+
+    assert slow.texts() == texts(talk(40, 46))
+
+
+async def test_a_run_waits_for_a_turn_that_makes_its_history_look_foreign(bot: FakeBot) -> None:
+    """AstrBot's own summary is all that is left, and nobody has looked at that turn yet."""
+    await trimmed(bot)
+    gates = [Gate(), Gate(), Gate()]
+    turns = [
+        # All of them wait for the session: each is looked through when the last is over.
+        asyncio.create_task(bot.turn(f"M-8 {FILLER * 9}", during=gates[0])),
+        asyncio.create_task(bot.turn("M-9", trim=host_summary(1), during=gates[1])),
+        asyncio.create_task(bot.turn(f"M-10 {FILLER * 9}", during=gates[2])),
+    ]
+    for gate in gates[:2]:
+        await gate.reached.wait()
+        gate.open.set()
+    await gates[2].reached.wait()
+    run = asyncio.create_task(bot.compact())
+    await asyncio.sleep(0.1)
+    asked_before = len(model(bot).requests)
+    gates[2].open.set()
+    await asyncio.gather(*turns, run)
+
+    assert asked_before == 0
+    assert "M-1 " in model(bot).requests[-1].user
+    assert "M-8 " in model(bot).requests[-1].user + " ".join(await pending(bot))
+
+
+async def test_a_turn_looked_through_late_does_not_undo_what_a_later_one_noted(
+    bot: FakeBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await trimmed(bot)
+    dump = bot.host.dump
+
+    def slowly(messages: Sequence[Any]) -> list[Stored]:
+        if messages and messages[-1]["content"].startswith("re: M-8"):
+            time.sleep(0.2)
+        return dump(messages)
+
+    monkeypatch.setattr(bot.host, "dump", slowly)
+    await bot.turn("M-8", trim=host_summary(3))
+    await bot.turn(f"M-9 {FILLER * 9}", trim=host_summary(1, "later"))
+    await bot.looked_through()
+
+    await bot.compact()
+    assert "M-1 " in model(bot).requests[-1].user
+
+
+async def test_the_end_of_a_turn_is_what_the_runner_holds_last(bot: FakeBot) -> None:
+    """AstrBot puts a new list in the place of the old one where it trims."""
+    lists = [[{"role": "user", "content": "M-1"}]]
+    turn = bot.begun(UMO, bot.host.current[UMO], [])
+    turn.agent_begins(lambda: lists[-1])
+    lists.append([{"role": "user", "content": "M-2"}])
+
+    assert turn.final is lists[-1]
