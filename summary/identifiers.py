@@ -22,6 +22,7 @@ _BETWEEN = " | "
 _SHORTEST_CHARS, _LONGEST_CHARS = 5, 300
 # Bounds on the work, far above what a closing line can hold.
 _MOST_CANDIDATES, _MOST_SCANNED_CHARS, _LONGEST_TEXT_CHARS = 2_000, 4_000_000, 200_000
+_BATCH_CHARS = 8_000
 # No identifier costs less.
 _LEAST_PRICE_TOKENS = 3
 _DEEPEST = 8
@@ -149,12 +150,13 @@ def _newest_first(units: Sequence[Unit], earlier: Iterable[str]) -> Iterator[str
 def _newest_found(newest_first: Iterable[str]) -> Iterator[str]:
     """The identifiers of texts, the last of each text first, each once.
 
-    A talk names the same things again and again; each run is looked into but once.
+    A talk names the same things again and again; each run is looked into but once. Within some
+    thousand characters URLs come behind the others.
     """
     seen: set[str] = set()
     known: set[bytes] = set()
     scanned = 0
-    for text in newest_first:
+    for text in _in_batches(newest_first):
         runs = _runs(text)
         new = set(runs) - known
         known |= new
@@ -171,6 +173,22 @@ def _newest_found(newest_first: Iterable[str]) -> Iterator[str]:
         scanned += len(text)
         if scanned > _MOST_SCANNED_CHARS or len(seen) > _MOST_CANDIDATES:
             break
+
+
+def _in_batches(newest_first: Iterable[str]) -> Iterator[str]:
+    """Texts joined in stored order, some thousand characters at a time, the newest first.
+
+    A look at a text has its price, however short the text is.
+    """
+    batch: list[str] = []
+    chars = 0
+    for text in newest_first:
+        batch.append(text)
+        chars += len(text)
+        if chars >= _BATCH_CHARS:
+            yield "\n".join(reversed(batch))
+            batch, chars = [], 0
+    yield "\n".join(reversed(batch))
 
 
 def _sources(items: Sequence[Item]) -> Iterator[str]:

@@ -23,8 +23,9 @@ from .errors import (
     NothingToUndo,
 )
 from .heads import is_gap_marker
-from .history import Stored, dump_history, parse_history, stored_as
+from .history import Message, Stored, dump_history, parse_history, stored_as
 from .host import Host, Row
+from .live import note_end
 from .records import prefix_messages, same_message, settle_unfinished
 from .units import bind_checkpoints
 
@@ -74,6 +75,7 @@ async def _swap(
 ) -> Undone | None:
     """Write it; None if another writer was faster."""
     await archive.settle(record.id, Stage.UNDOING)
+    await note_end(archive, record.cid, restored.history)
     # If this fails, the record stays `undoing`: the next run or start looks at the history.
     swapped = await surely_swap(host, row, restored.new_text)
     try:
@@ -89,6 +91,7 @@ async def _swap(
 @dataclass(frozen=True, slots=True)
 class _Restored:
     new_text: str
+    history: tuple[Message, ...]
     before: int
     after: int
 
@@ -119,7 +122,8 @@ def _restore(
     originals = [stored_as(raw) for raw in record.head_before_raw]
     originals += [stored_as(message.raw) for message in messages]
     restored = (*stored[:start], *originals, *rest)
-    return _Restored(dump_history(restored), _shown(stored), _shown(restored))
+    history = tuple(message.data for message in restored)
+    return _Restored(dump_history(restored), history, _shown(stored), _shown(restored))
 
 
 def _checkpoint_id(message: Stored) -> object:

@@ -99,11 +99,19 @@ async def test_a_preview_neither_shows_nor_buries_it(bot: FakeBot) -> None:
 
 
 async def test_what_an_undo_put_back_lives_on(bot: FakeBot) -> None:
-    """The host dropped it, a summary covered it, an undo took that back: it waits again."""
-    await trimmed(bot)
+    """The host dropped it, a summary covered it, an undo took that back: it waits again.
+
+    All that was said since is edited away: what is left, only the undo has put there.
+    """
+    seed(bot, talk(1, 6))
+    await bot.turn(f"M-7 {FILLER * 9}", trim=host_summary(1))
+    await bot.looked_through()
     await bot.compact()
+    await bot.turn("M-8")
+    await bot.looked_through()
     await bot.undo()
-    assert any("M-1 " in text for text in await pending(bot))
+    pair = bot.host.history(bot.host.current[UMO])[:2]
+    seed(bot, [*pair, *talk(20, 21)])
 
     await bot.compact()
 
