@@ -129,6 +129,8 @@ async def commit(
     async def attempt() -> Committed | None:
         await stands()
         row = await host.read(draft.row.cid)
+        if row is not None and row.text != draft.row.text:
+            await _expect_alive(draft, row, archive)
         try:
             ready = await asyncio.to_thread(_prepare, draft, row, host)
         except HistoryChanged:
@@ -229,13 +231,8 @@ async def _prepare_after_trim(
 
     Raises:
         HistoryChanged: it did not, or somebody else wrote too.
-        HistoryCleared: what stands there now is another history.
     """
-    if draft.trims.seen and row is not None:
-        if await _is_dead(row, archive):
-            if draft.trims.may_come:
-                raise _TrimMayCome(draft.trims.trims.looked_through)
-            raise HistoryCleared
+    if draft.trims.seen:
         batches = await archive.pending_trimmed(draft.row.cid)
         since = [batch for batch in batches if batch.id not in draft.facts.covers_trimmed]
         with contextlib.suppress(HistoryChanged):
@@ -245,12 +242,28 @@ async def _prepare_after_trim(
     raise HistoryChanged
 
 
-async def _is_dead(row: Row, archive: Archive) -> bool:
-    """Whether a history that lost all it had by trims shares nothing with what is on record."""
+async def _expect_alive(draft: Draft, row: Row, archive: Archive) -> None:
+    """Look whether trimmed messages still belong to the history as it is now.
+
+    What is in the history ties a plan to it. What the host dropped does not.
+
+    Raises:
+        HistoryCleared: the conversation was cleared, and another history stands there.
+    """
+    covers = draft.facts.covers_trimmed
+    if not covers and not draft.trims.seen:
+        return
+    pending = {batch.id for batch in await archive.pending_trimmed(row.cid)}
+    if not pending.issuperset(covers):
+        raise HistoryCleared
     live = await read_live(archive, row.cid, await archive.latest(row.cid))
+    if live is None:
+        return
     stored = await asyncio.to_thread(parse_history, row.text)
-    messages = [message.data for message in stored]
-    return live is not None and await is_dead(archive, row.cid, live, messages)
+    if await is_dead(archive, row.cid, live, [message.data for message in stored]):
+        if draft.trims.may_come:
+            raise _TrimMayCome(draft.trims.trims.looked_through)
+        raise HistoryCleared
 
 
 def _prepare(

@@ -253,10 +253,11 @@ class Compactions:
         known = await self._known(stored)
         layout = await asyncio.to_thread(read_layout, stored, self._host.count_tokens, known.get)
         archive = await self._archive()
-        # Before the past is read: what arrives later may be of a history cleared since.
+        # Read before the past, and only with it: what arrives later may be of another history.
         batches = await archive.pending_trimmed(cid)
         latest = await archive.latest(cid)
         live = await read_live(archive, cid, latest)
+        batches = batches if live is not None else ()
         messages = [message.data for message in stored]
         if live and await is_dead(archive, cid, live, messages):
             now = await self._host.read(cid)

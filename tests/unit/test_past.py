@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from astrbot_plugin_compact.summary.archive import Compaction
+from astrbot_plugin_compact.summary.errors import HistoryCleared
 from astrbot_plugin_compact.summary.healing import Healed
 from astrbot_plugin_compact.summary.history import Stored
 from astrbot_plugin_compact.summary.runs import Preview
@@ -162,6 +164,43 @@ async def test_a_run_over_trimmed_messages_takes_in_no_other_history(
     await slow.looked_through()
 
     assert slow.texts() == texts(talk(40, 46))
+
+
+async def test_a_past_buried_while_it_is_read_is_in_no_summary(
+    bot: FakeBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await trimmed(bot)
+    bot.reset()
+    seed(bot, talk(30, 36))
+    archive = await bot.service.archive()
+    latest = archive.latest
+
+    async def buried_first(cid: str) -> Compaction | None:
+        await archive.mark_cleared(cid)
+        return await latest(cid)
+
+    monkeypatch.setattr(archive, "latest", buried_first)
+    await bot.compact()
+
+    assert "M-30 " in model(bot).requests[-1].user
+    assert "M-1 " not in model(bot).requests[-1].user
+
+
+async def test_a_run_whose_trimmed_part_was_buried_meanwhile_gives_way(
+    slow: FakeBot, gate: Gate
+) -> None:
+    await trimmed(slow)
+    run = asyncio.create_task(slow.compact())
+    await gate.reached.wait()
+    cid = slow.host.current[UMO]
+    await (await slow.service.archive()).mark_cleared(cid)
+    seed(slow, [*slow.host.history(cid), *talk(40, 40)])
+    before = slow.texts()
+    gate.open.set()
+
+    with pytest.raises(HistoryCleared):
+        await run
+    assert slow.texts() == before
 
 
 async def test_a_run_waits_for_a_turn_that_makes_its_history_look_foreign(bot: FakeBot) -> None:
