@@ -8,12 +8,11 @@ from .dropped import without_ours
 from .heads import is_gap_marker
 from .history import CHECKPOINT, Message, message_text
 from .host import Host
-from .lines import CountLine, count_line
+from .lines import HEAD_MESSAGES, CountLine, count_line
 from .live import Live
 from .triggers import TurnFacts
 from .turns import Turn
 
-_HEAD_MESSAGES = 2
 # What a character of prompt and tools is taken to cost where nothing was reported.
 _TOKENS_PER_CHAR = 0.3
 # Our markers stand near the start of a history, between the messages we kept.
@@ -38,7 +37,7 @@ def turn_facts(turn: Turn, added: Sequence[Message], live: Live | None, host: Ho
 
 def turn_count_line(turn: Turn, live: Live | None, limit: int, host: Host) -> CountLine | None:
     """The count line for the history this turn began with."""
-    head = _HEAD_MESSAGES if live is not None and live.record_id else 0
+    head = HEAD_MESSAGES if live is not None and live.record_id else 0
     markers = sum(1 for message in turn.history[:_MARKERS_WITHIN] if is_gap_marker(message))
     return count_line(limit, host.core(turn.umo).max_turns, turn.begin_dialogs, head, markers)
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# A head summary and its acknowledgement.
+HEAD_MESSAGES = 2
 # Above this share of the window AstrBot compresses by itself.
 HOST_THRESHOLD = 0.82
 # The least room left below the host's threshold for one more turn, and the lowest the line may

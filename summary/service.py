@@ -23,7 +23,7 @@ from .engines import BuiltinEngine, Engine, Job
 from .errors import ArchiveFailed, HostFailed, NoConversation, NoProvider, NotAvailable
 from .host import Host, ModelInfo
 from .layers import LineSettings
-from .lines import CompressLine, CountLine, compress_line, count_line
+from .lines import HEAD_MESSAGES, CompressLine, CountLine, compress_line, count_line
 from .records import settle_unfinished
 from .runs import Order, Progress
 from .settings import Change, Settings, apply_set
@@ -35,7 +35,6 @@ from .usertext import Speaker
 
 # What a summary model is taken to hold if nobody knows.
 _UNKNOWN_WINDOW_TOKENS = 32_000
-_HEAD_MESSAGES = 2
 _SWEEP_SECONDS = 24 * 60 * 60
 
 
@@ -79,6 +78,8 @@ class Service:
         self.todo_sources: list[Callable[[str], Awaitable[object] | object]] = []
         # What a character of a conversation's last turns cost, in tokens.
         self.tokens_per_char: Bounded[float] = Bounded(1000)
+        # How many messages the persona put before a conversation's last turn.
+        self.begin_dialogs: Bounded[int] = Bounded(1000)
 
     async def start(self) -> None:
         """Open the archive, settle what a crash left unfinished, begin the daily sweep."""
@@ -183,7 +184,7 @@ class Service:
             todos=await self._todos(umo),
             tokens_per_char=self.tokens_per_char.get(cid),
         )
-        counted = self.count_line(umo, args)
+        counted = self.count_line(umo, cid, args, HEAD_MESSAGES, 0)
         return Order(
             umo=umo,
             cid=cid,
@@ -209,10 +210,12 @@ class Service:
         window = chat.window_tokens if chat else None
         return compress_line(window, lines.compress_at, lines.compress_tokens, growth)
 
-    def count_line(self, umo: str, lines: CompactArgs | LineSettings) -> CountLine | None:
-        """The count line of a session right after a compaction (spec 3.2)."""
-        turns = self.host.core(umo).max_turns
-        return count_line(lines.history_limit, turns, 0, _HEAD_MESSAGES, 0)
+    def count_line(
+        self, umo: str, cid: str, lines: CompactArgs | LineSettings, head: int, markers: int
+    ) -> CountLine | None:
+        """The count line of a history with so many head messages and markers (spec 3.2)."""
+        turns, begin_dialogs = self.host.core(umo).max_turns, self.begin_dialogs.get(cid, 0)
+        return count_line(lines.history_limit, turns, begin_dialogs, head, markers)
 
     def _log_warnings(self, progress: Progress) -> None:
         """Say what a summary model did that was no failure, whoever asked for the run."""

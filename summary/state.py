@@ -35,7 +35,8 @@ async def session_state(
     layout, row = await service.compactions.layout(cid)
     chat = await service.host.chat_model(umo, chat_id)
     line = await service.compress_line(cid, lines, chat)
-    counted = service.count_line(umo, lines)
+    head = len(layout.head.items) if layout.head else 0
+    counted = service.count_line(umo, cid, lines, head, len(layout.markers))
     facts = StatusFacts(
         messages=layout.shown_count,
         tokens=layout.tokens,

@@ -202,6 +202,7 @@ class Watch:
             return
         facts = await asyncio.to_thread(turn_facts, turn, added, live, host)
         self._usage[turn.cid] = facts.usage_tokens or 0
+        self._service.begin_dialogs[turn.cid] = turn.begin_dialogs
         verdict = await self._judge(turn, facts, live)
         if await self.automatic.turn_judged(turn.cid, verdict) and isinstance(verdict, Due):
             self._start(turn, facts, live)

@@ -162,14 +162,20 @@ class FakeBot:
         return given, seen
 
     def begun(
-        self, umo: str, cid: str, history: Sequence[Message], *, handler: bool = False
+        self,
+        umo: str,
+        cid: str,
+        history: Sequence[Message],
+        *,
+        handler: bool = False,
+        begin_dialogs: int = 0,
     ) -> Turn:
         """A turn as the request hook notes it."""
         return Turn(
             umo=umo,
             cid=cid,
             contexts=history,
-            begin_dialogs=0,
+            begin_dialogs=begin_dialogs,
             system_chars=100,
             tools_chars=lambda: 0,
             user_id="7",

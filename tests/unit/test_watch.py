@@ -631,3 +631,21 @@ async def test_a_plugin_that_takes_nothing_out_archives_nothing(bot: FakeBot, pl
     await bot.turn("one", plugin=plugin)
     await bot.looked_through()
     assert await pending_texts(bot) == []
+
+
+async def test_the_count_line_that_is_shown_is_the_one_that_is_judged_by(bot: FakeBot) -> None:
+    """A persona's begin dialogs count for AstrBot, and so does our summary."""
+    bot.host.settings = CoreCompression(max_turns=20)
+    cid = seed(bot, talk(1, 6))
+    persona = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Meow"}]
+    turn = bot.begun(UMO, cid, [*persona, *talk(1, 6)], begin_dialogs=2)
+    said = [{"role": "user", "content": "M-7"}, {"role": "assistant", "content": "re: M-7"}]
+    turn.agent_begins(lambda: [*turn.contexts, *said])
+    turn.answered = True
+    bot.watch.follow(turn)
+    await bot.looked_through()
+
+    before = await bot.compression.status(UMO)
+    assert before.count_line == 40 - 4 - 2
+    await bot.compact()
+    assert (await bot.compression.status(UMO)).count_line == 40 - 4 - 2 - 2
