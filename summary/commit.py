@@ -261,7 +261,8 @@ async def _expect_alive(draft: Draft, row: Row, archive: Archive) -> None:
         return
     stored = await asyncio.to_thread(parse_history, row.text)
     if await is_dead(archive, row.cid, live, [message.data for message in stored]):
-        if draft.trims.may_come:
+        # An empty one is clear; any other may be what is left after a trim nobody has seen yet.
+        if stored and draft.trims.may_come:
             raise _TrimMayCome(draft.trims.trims.looked_through)
         raise HistoryCleared
 

@@ -67,7 +67,7 @@ class Watch:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for turn in tuple(self._turns.values()):
             try:
-                await self._archive_dropped(turn, saved=False)
+                await self._record(turn, saved=False)
             except CompactError as error:
                 self._service.log.warning("what a turn dropped is not archived: %s", error)
         await self.automatic.settle()
@@ -151,20 +151,24 @@ class Watch:
                 async with in_order:
                     async with service.host.lock(turn.umo):
                         pass
-                    await self._archive_dropped(turn, saved=True)
+                    await self._record(turn, saved=True)
         except CompactError as error:
             service.log.warning("what AstrBot dropped is not archived: %s", error)
         finally:
             self._unnoted[turn.cid] -= 1
             self._unnoted += Counter()  # those at zero go
 
-    async def _archive_dropped(self, turn: Turn, *, saved: bool) -> None:
+    async def _record(self, turn: Turn, *, saved: bool) -> None:
         """Note how the history ends, and archive the messages the host dropped in this turn.
 
         `saved` is whether it had the time to save; else what it dropped is gone soon.
         """
         final = await asyncio.to_thread(stored_final, turn, self._service.host)
-        await self.lives.remember(turn.cid, turn.history, final)
+        # What a plugin put into a request is not always saved: then the old end stands.
+        ends = [turn.history, turn.withheld, final]
+        if turn.is_handler_request:
+            ends.append(await self._current(turn))
+        await self.lives.remember(turn.cid, *ends)
         if not turn.was_trimmed and not turn.withheld:
             return
         row = await self._service.host.read(turn.cid)

@@ -147,6 +147,25 @@ async def test_what_a_wake_up_did_not_put_back_lives_on(bot: FakeBot) -> None:
     assert "M-5 " in model(bot).requests[-1].user
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [{"contexts": talk(40, 46)}, {"plugin": lambda _: talk(40, 46)}],
+    ids=["made by a plugin", "changed by a plugin"],
+)
+async def test_a_request_with_other_messages_that_was_not_saved_buries_nothing(
+    bot: FakeBot, changed: dict[str, Any]
+) -> None:
+    await trimmed(bot)
+    await bot.turn("M-50", saves=False, **changed)
+    await bot.looked_through()
+
+    await bot.turn(f"M-8 {FILLER}")
+    await bot.looked_through()
+    await bot.compact()
+
+    assert "M-1 " in model(bot).requests[-1].user
+
+
 async def test_a_run_over_trimmed_messages_takes_in_no_other_history(
     slow: FakeBot, gate: Gate
 ) -> None:
