@@ -22,6 +22,7 @@ from .archive_care import tend
 from .archive_schema import archive_errors, atomic, expect_known, migrate
 from .archive_search import ensure_index
 from .errors import ArchiveFailed
+from .threads import uncollected
 
 _BUSY_SECONDS = 5.0
 _LOG_BYTES = 16 * 1024 * 1024
@@ -128,7 +129,7 @@ class ArchiveFile:
 
     def _submit[T](self, job: Callable[[], T]) -> Future[T]:
         try:
-            return self._thread.submit(job)
+            return self._thread.submit(uncollected()(job))
         except RuntimeError as exc:  # the executor's word for "shut down"
             raise ArchiveFailed(detail="the archive is closed") from exc
 
@@ -193,8 +194,8 @@ class ArchiveFile:
         finally:
             self._is_tending = goes_on
         if goes_on:
-            with contextlib.suppress(RuntimeError):  # shut down meanwhile
-                self._thread.submit(self._tend)
+            with contextlib.suppress(ArchiveFailed):  # shut down meanwhile
+                self._submit(self._tend)
 
     def _write_log_back(self) -> None:
         if self._open_conn is not None:

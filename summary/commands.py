@@ -43,6 +43,7 @@ from .state import session_state
 from .status_reply import status_reply
 from .templates import choose_language
 from .texts import say
+from .threads import in_thread
 
 # Enough of a conversation's end to know its language by.
 _SAMPLE_MESSAGES = 20
@@ -198,7 +199,7 @@ class Commands:
         try:
             cid = await self._service.conversation(umo)
             row = await self._service.host.read(cid)
-            stored = await asyncio.to_thread(parse_history, row.text if row else None)
+            stored = await in_thread(parse_history, row.text if row else None)
         except CompactError:
             return []
         recent = [m for m in stored if m.role in ("user", "assistant")][-_SAMPLE_MESSAGES:]

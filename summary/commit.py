@@ -33,6 +33,7 @@ from .live import is_dead, read_live
 from .plan import CompactionPlan, Layout, read_layout
 from .rebase import rebase, rebase_trimmed
 from .records import prefix_json, raw_head, span_messages
+from .threads import in_thread
 from .trims import TrimsSince
 
 # So many turns that trim may end between our attempts.
@@ -132,7 +133,7 @@ async def commit(
         if row is not None and row.text != draft.row.text:
             await _expect_alive(draft, row, archive)
         try:
-            ready = await asyncio.to_thread(_prepare, draft, row, host)
+            ready = await in_thread(_prepare, draft, row, host)
         except HistoryChanged:
             ready = await _prepare_after_trim(draft, row, host, archive)
         await stands()
@@ -236,7 +237,7 @@ async def _prepare_after_trim(
         batches = await archive.pending_trimmed(draft.row.cid)
         since = [batch for batch in batches if batch.id not in draft.facts.covers_trimmed]
         with contextlib.suppress(HistoryChanged):
-            return await asyncio.to_thread(_prepare, draft, row, host, since)
+            return await in_thread(_prepare, draft, row, host, since)
     if draft.trims.may_come:
         raise _TrimMayCome(draft.trims.trims.looked_through)
     raise HistoryChanged
@@ -259,7 +260,7 @@ async def _expect_alive(draft: Draft, row: Row, archive: Archive) -> None:
     live = await read_live(archive, row.cid, await archive.latest(row.cid))
     if live is None:
         return
-    stored = await asyncio.to_thread(parse_history, row.text)
+    stored = await in_thread(parse_history, row.text)
     if await is_dead(archive, row.cid, live, [message.data for message in stored]):
         # An empty one is clear; any other may be what is left after a trim nobody has seen yet.
         if stored and draft.trims.may_come:

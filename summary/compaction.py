@@ -40,6 +40,7 @@ from .plan import (
 )
 from .records import after_swap, last_message, settle_unfinished
 from .runs import Listener, Order, Outcome, Past, Preview, Progress, Run, Snapshot
+from .threads import in_thread
 from .trims import Trims, TrimsSince
 from .units import Unit, bind_checkpoints, group_units
 
@@ -76,10 +77,10 @@ class Compactions:
         return await self._prepare(await self._snapshot(order.cid), order)
 
     async def _prepare(self, snapshot: Snapshot, order: Order) -> Preview | Skip:
-        plan = await asyncio.to_thread(self._plan, snapshot, order)
+        plan = await in_thread(self._plan, snapshot, order)
         if isinstance(plan, Skip):
             return plan
-        return Preview(plan, await asyncio.to_thread(order.engine.prepare, plan, order.job))
+        return Preview(plan, await in_thread(order.engine.prepare, plan, order.job))
 
     async def stop(self) -> None:
         """End all runs without a write and wait until they have ended."""
@@ -103,7 +104,7 @@ class Compactions:
         except ArchiveFailed:
             known = {}
         count = self._host.count_tokens
-        return await asyncio.to_thread(read_layout, stored, count, known.get), row
+        return await in_thread(read_layout, stored, count, known.get), row
 
     async def run(self, order: Order, listener: Listener | None = None) -> Outcome | Skip:
         """Compact. `listener` is told this run's progress, besides the subscribers.
@@ -251,7 +252,7 @@ class Compactions:
         in_turn = self.trims.may_come(cid)
         row, stored = await self._read(cid)
         known = await self._known(stored)
-        layout = await asyncio.to_thread(read_layout, stored, self._host.count_tokens, known.get)
+        layout = await in_thread(read_layout, stored, self._host.count_tokens, known.get)
         archive = await self._archive()
         # Read before the past, and only with it: what arrives later may be of another history.
         batches = await archive.pending_trimmed(cid)
@@ -265,7 +266,7 @@ class Compactions:
             is_sure = is_same and not in_turn and not self.trims.may_come(cid)
             return Snapshot(row, layout, known, past=Past.DEAD if is_sure else Past.UNSURE)
         raws = [message.raw for batch in batches for message in batch.messages]
-        trimmed = await asyncio.to_thread(self._trimmed_units, raws)
+        trimmed = await in_thread(self._trimmed_units, raws)
         return Snapshot(
             row,
             layout,
@@ -280,7 +281,7 @@ class Compactions:
         row = await self._host.read(cid)
         if row is None:
             raise NoConversation
-        return row, await asyncio.to_thread(parse_history, row.text)
+        return row, await in_thread(parse_history, row.text)
 
     async def _known(self, stored: Sequence[Stored]) -> dict[str, KnownHead]:
         talk = [m for m in stored if not m.is_checkpoint and m.role != "system"][:2]

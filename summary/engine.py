@@ -6,7 +6,6 @@ summary, or an error is raised; nothing in between is ever returned.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -28,6 +27,7 @@ from .reply import Cut, is_prose_of_length, read_reply
 from .retention import Picks, fit_from_latest, read_picks
 from .task import PreparedTask, SummaryResult, SummaryTask, prepare, room_for, run_key
 from .templates import has_heading, holds_nothing
+from .threads import in_thread
 
 OnStep = Callable[[int, int], None]
 
@@ -51,7 +51,7 @@ async def summarize(
         SettingsError: the compress line leaves no room for a summary.
     """
     # Whatever grows with the history runs in a thread: the loop serves other sessions.
-    prepared = await asyncio.to_thread(prepare, work) if isinstance(work, SummaryTask) else work
+    prepared = await in_thread(prepare, work) if isinstance(work, SummaryTask) else work
     if prepared.asked_tokens == 0:
         limits = prepared.task.limits
         least = limits.head_tokens + 1 + prepared.kept_by_rule_tokens
@@ -62,12 +62,12 @@ async def summarize(
     if prepared.requests > 1:
         progress = await finished.resume(progress)
     while True:
-        packed = await asyncio.to_thread(run.next_request, progress)
+        packed = await in_thread(run.next_request, progress)
         on_step(progress.steps + 1, run.expected_steps(progress))
         try:
             answer = await run.answer(packed)
         except ContextTooLong:
-            dearer = await asyncio.to_thread(run.fall_back, progress, packed)
+            dearer = await in_thread(run.fall_back, progress, packed)
             if dearer is None:
                 raise
             progress = await finished.resume(dearer)
@@ -80,7 +80,7 @@ async def summarize(
             steps=progress.steps + 1,
         )
         if packed.is_last:
-            return replace(await asyncio.to_thread(run.result, progress), run_key=finished.key)
+            return replace(await in_thread(run.result, progress), run_key=finished.key)
         await finished.note(progress)
 
 
@@ -109,7 +109,7 @@ class _Finished:
             self._cache.put(await self._make_key(), progress)
 
     async def _make_key(self) -> str:
-        self.key = self.key or await asyncio.to_thread(run_key, self._prepared, self._info)
+        self.key = self.key or await in_thread(run_key, self._prepared, self._info)
         return self.key
 
 

@@ -6,7 +6,6 @@ by message; what follows it is taken as it is. No model is asked.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
@@ -19,6 +18,7 @@ from .history import Message, Stored, dump_history, parse_history, stored_as
 from .host import Host, Row
 from .live import note_end
 from .records import prefix_messages, same_message
+from .threads import in_thread
 from .units import bind_checkpoints
 
 # So many different messages, and half of all, must stand there again to tell the old history
@@ -46,7 +46,7 @@ async def heal(host: Host, archive: Archive, umo: str, cid: str) -> Healed:
         row = await host.read(cid)
         if row is None:
             return Healed.INTACT
-        found = await asyncio.to_thread(_look, record, messages, row, host)
+        found = await in_thread(_look, record, messages, row, host)
         if found.state is Healed.HEALED and not await uninterrupted(
             host.swap(cid, row.text, found.new_text)
         ):

@@ -7,7 +7,6 @@ and dies with a clearing, and with a history that shares no message with the one
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from .history import (
     stored_as,
     tool_calls,
 )
+from .threads import in_thread
 
 # So many messages at the end of a history are remembered to know it again; an edit of the last
 # rounds leaves some of them.
@@ -174,7 +174,7 @@ async def covered(archive: Archive, cid: str, live: Live, messages: Sequence[Mes
         known = {message_hash(message) for message in told if _is_telling(message)}
         return any(message_hash(message) in known for message in messages)
 
-    return await asyncio.to_thread(share)
+    return await in_thread(share)
 
 
 def _data(message: ArchivedMessage) -> Message:

@@ -6,7 +6,6 @@ were stored; with the head before them and the rest behind, they are the history
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -22,6 +21,7 @@ from .history import Stored, message_text, parse_history, stored_as
 from .host import Host, Row
 from .live import recent_hashes
 from .plan import AfterSwap, CompactionPlan, Layout
+from .threads import in_thread
 from .units import Item
 
 
@@ -102,7 +102,7 @@ async def settle_unfinished(host: Host, archive: Archive, cid: str | None = None
         row = await host.read(record.cid)
         try:
             messages = await archive.messages(record.id)
-            stage = await asyncio.to_thread(_stage_of, record, messages, row, host)
+            stage = await in_thread(_stage_of, record, messages, row, host)
         except (UnreadableHistory, ArchiveDamaged):
             continue
         settled += await archive.settle(record.id, stage)

@@ -6,7 +6,6 @@ compare-and-set, and all it held is in it afterwards: the originals as stored, t
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +26,7 @@ from .history import Message, Stored, dump_history, parse_history, stored_as
 from .host import Host, Row
 from .live import note_end
 from .records import prefix_messages, same_message, settle_unfinished
+from .threads import in_thread
 from .units import bind_checkpoints
 
 
@@ -64,7 +64,7 @@ async def undo(
         row = await host.read(cid)
         if row is None:
             raise HistoryCleared
-        restored = await asyncio.to_thread(_restore, record, messages, row, host)
+        restored = await in_thread(_restore, record, messages, row, host)
         return await uninterrupted(_swap(record, row, restored, host, archive))
 
     return await attempt_twice(host.lock(umo), on_wait, attempt)

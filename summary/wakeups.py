@@ -15,6 +15,7 @@ from .healing import Healed, heal
 from .history import message_text, parse_history
 from .lives import Lives
 from .service import Service
+from .threads import in_thread
 
 # A wake-up saves right after its agent is done. We cannot hear it, only look; when these
 # seconds are over, commits go on all the same.
@@ -56,7 +57,7 @@ class Wakeups:
             for seconds in _LOOKS_SECONDS:
                 await asyncio.sleep(seconds)
                 text = await self._text(umo)
-                if hash(text) != before and await asyncio.to_thread(_ends_with_notice, text):
+                if hash(text) != before and await in_thread(_ends_with_notice, text):
                     break
         finally:
             self._service.compactions.holds.release(umo)

@@ -26,6 +26,7 @@ from .lines import HOST_THRESHOLD
 from .live import Live, covered
 from .lives import Lives
 from .service import Service
+from .threads import in_thread
 from .triggers import Due, NotDue, TurnFacts, judge
 from .turns import Additions, Turn
 from .wakeups import Wakeups
@@ -163,7 +164,7 @@ class Watch:
 
         `saved` is whether it had the time to save; else what it dropped is gone soon.
         """
-        final = await asyncio.to_thread(stored_final, turn, self._service.host)
+        final = await in_thread(stored_final, turn, self._service.host)
         # What a plugin put into a request is not always saved: then the old end stands.
         ends = [turn.history, turn.withheld, final]
         if turn.is_handler_request:
@@ -172,7 +173,7 @@ class Watch:
         if not turn.was_trimmed and not turn.withheld:
             return
         row = await self._service.host.read(turn.cid)
-        if row is None or not await asyncio.to_thread(parse_history, row.text):
+        if row is None or not await in_thread(parse_history, row.text):
             return  # deleted or cleared, by the user
         gone = [message for message in turn.gone if id(message) not in turn.archived]
         text = (row.text or "") if saved else None
@@ -182,10 +183,10 @@ class Watch:
         noted = await archive.speakers(turn.cid)
         spans = []
         if saved and turn.withheld:
-            spans += await asyncio.to_thread(withheld, turn, row.text or "", live, noted)
+            spans += await in_thread(withheld, turn, row.text or "", live, noted)
             turn.withheld = ()
         if turn.was_trimmed:
-            spans += await asyncio.to_thread(dropped, turn, gone, text, live, noted, host)
+            spans += await in_thread(dropped, turn, gone, text, live, noted, host)
         async with self._archiving:
             if spans and self._emptied.get(turn.cid, 0.0) <= turn.started_seconds:
                 await archive.add_trimmed(turn.umo, turn.cid, spans)
@@ -195,7 +196,7 @@ class Watch:
 
     async def _notice(self, turn: Turn) -> None:
         host = self._service.host
-        stored = await asyncio.to_thread(stored_added, turn, host)
+        stored = await in_thread(stored_added, turn, host)
         added = [message.data for message in stored]
         await self._note_figures(turn, added)
         live = await self.lives.get(turn.cid)
@@ -204,7 +205,7 @@ class Watch:
             return  # what this turn showed was the history from before the compaction
         if not self._is_judged(turn, added):
             return
-        facts = await asyncio.to_thread(turn_facts, turn, added, live, host)
+        facts = await in_thread(turn_facts, turn, added, live, host)
         self._usage[turn.cid] = facts.usage_tokens or 0
         self._service.begin_dialogs[turn.cid] = turn.begin_dialogs
         verdict = await self._judge(turn, facts, live)
@@ -226,12 +227,12 @@ class Watch:
             chat = await self._service.host.chat_model(turn.umo, turn.provider_id)
             window = chat.window_tokens if chat else None
             await archive.add_sample(turn.cid, turn.umo, now, turn.usage_tokens, window)
-            cost = await asyncio.to_thread(tokens_per_char, turn, added)
+            cost = await in_thread(tokens_per_char, turn, added)
             if cost is not None:
                 self._service.tokens_per_char[turn.cid] = cost
         said = next((m for m in added if m.get("role") == "user"), None)
         if said is not None and turn.user_id:
-            known_by = await asyncio.to_thread(content_hash, said)
+            known_by = await in_thread(content_hash, said)
             await archive.note_speaker(turn.cid, known_by, turn.user_id, turn.nickname, now)
 
     def _is_judged(self, turn: Turn, added: Sequence[Message]) -> bool:
@@ -293,7 +294,7 @@ class Watch:
         row = await self._service.host.read(turn.cid)
         if row is None:
             return []
-        stored = await asyncio.to_thread(parse_history, row.text)
+        stored = await in_thread(parse_history, row.text)
         return [message.data for message in stored]
 
     # Tasks
