@@ -40,7 +40,7 @@ from .plan import (
 )
 from .records import after_swap, last_message, settle_unfinished
 from .runs import Listener, Order, Outcome, Past, Preview, Progress, Run, Snapshot
-from .threads import in_thread
+from .threads import in_thread, let_go
 from .trims import Trims, TrimsSince
 from .units import Unit, bind_checkpoints, group_units
 
@@ -165,6 +165,9 @@ class Compactions:
                 self._tell(run, "error", error=error)
             raise
         self._tell(run, "done", outcome=outcome)
+        held: list[object] = [snapshot, ready]
+        del snapshot, ready
+        let_go(held)
         return outcome
 
     async def _summarize_and_commit(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from astrbot_plugin_compact.summary import threads
-from astrbot_plugin_compact.summary.threads import in_thread, uncollected
+from astrbot_plugin_compact.summary.threads import in_thread, let_go, uncollected
 
 SUMMARY = Path(__file__).resolve().parents[2] / "summary"
 MANY = 50_000
@@ -87,3 +87,19 @@ async def test_what_others_have_frozen_stays_frozen() -> None:
 def test_all_work_in_threads_is_done_like_this() -> None:
     found = [path.name for path in SUMMARY.rglob("*.py") if "asyncio.to_thread" in path.read_text()]
     assert found == ["threads.py"]
+
+
+async def test_what_is_let_go_of_is_freed_in_a_thread() -> None:
+    freed_by: list[threading.Thread] = []
+    done = threading.Event()
+
+    class Large:
+        def __del__(self) -> None:
+            freed_by.append(threading.current_thread())
+            done.set()
+
+    let_go([Large()])
+    await asyncio.to_thread(done.wait, 5)
+
+    assert freed_by != [threading.main_thread()]
+    assert len(freed_by) == 1
