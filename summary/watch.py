@@ -145,13 +145,14 @@ class Watch:
 
     async def _look_through(self, turn: Turn) -> None:
         service = self._service
-        # One after another as they began: what a later one notes is to stand.
         in_order = self._in_order.setdefault(turn.cid, asyncio.Lock())
         try:
             with service.compactions.trims.turn(turn.cid):
+                # Each waits in the place it has from its start, behind those queued by then.
+                async with service.host.lock(turn.umo):
+                    pass
+                # One after another as they ended: what a later one notes is to stand.
                 async with in_order:
-                    async with service.host.lock(turn.umo):
-                        pass
                     await self._record(turn, saved=True)
         except CompactError as error:
             service.log.warning("what AstrBot dropped is not archived: %s", error)

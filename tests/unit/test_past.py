@@ -267,6 +267,26 @@ async def test_a_turn_looked_through_late_does_not_undo_what_a_later_one_noted(
     assert "M-1 " in model(bot).requests[-1].user
 
 
+async def test_a_queue_of_turns_does_not_put_off_their_looking_through(bot: FakeBot) -> None:
+    """A busy group: whenever a turn ends, two others wait for the session already."""
+
+    async def model_works() -> None:
+        await asyncio.sleep(0.03)
+
+    def say(number: int) -> asyncio.Task[Any]:
+        return asyncio.create_task(bot.turn(f"M-{number}", during=model_works))
+
+    turns = [say(number) for number in range(3)]
+    while len(turns) < 40:
+        await turns[-3]
+        turns.append(say(len(turns)))
+    behind = len(turns) - bot.service.compactions.trims.looked_through
+    await asyncio.gather(*turns)
+    await bot.looked_through()
+
+    assert behind <= 10
+
+
 async def test_the_end_of_a_turn_is_what_the_runner_holds_last(bot: FakeBot) -> None:
     """AstrBot puts a new list in the place of the old one where it trims."""
     lists = [[{"role": "user", "content": "M-1"}]]
