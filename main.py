@@ -38,7 +38,7 @@ from .summary.public import Compression
 from .summary.runs import Outcome
 from .summary.service import Service
 from .summary.texts import Command
-from .summary.turns import Turn, missing_from, reported_tokens
+from .summary.turns import Turn, exchanged, reported_tokens
 from .summary.values import plain
 from .summary.watch import Watch
 
@@ -351,6 +351,7 @@ class CompactPlugin(Star):
         def tools_chars() -> int:
             return len(json.dumps(tools.openai_schema(), default=str)) if tools else 0
 
+        withheld, put_in = exchanged(contexts, event.get_extra(GIVEN) or ())
         return Turn(
             umo=event.unified_msg_origin,
             cid=req.conversation.cid,
@@ -365,7 +366,8 @@ class CompactPlugin(Star):
             own=lambda task: own_background_task(event, task),
             is_private=event.is_private_chat(),
             is_handler_request=bool(event.get_extra(PREPARED)),
-            withheld=missing_from(contexts, event.get_extra(GIVEN) or ()),
+            withheld=withheld,
+            put_in=put_in,
         )
 
     async def _notify(self, umo: str, is_private: bool, outcome: Outcome) -> None:

@@ -26,7 +26,8 @@ INDEX_VERSION = "2"
 # Symbols, scripts written without spaces, and pictures. Korean has spaces, but words grow
 # endings.
 _WIDE = (
-    "\u00a2-\u00a7\u00a9\u00ae\u00b0\u00b1\u00d7\u00f7\u20a0-\u20cf\u2190-\u25ff\u2900-\u297f\u2b00-\u2bff"
+    "\u00a2-\u00a7\u00a9\u00ae\u00b0\u00b1\u00d7\u00f7\u2020-\u2022\u2030\u2031"
+    "\u20a0-\u20cf\u2190-\u25ff\u27c0-\u27ff\u2900-\u2aff\u2b00-\u2bff"
     "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u2600-\u27bf\u2e80-\u2fdf"
     "\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303b\u3040-\u30ff\u3100-\u318f\u31a0-\u31bf"
     "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff"
@@ -64,7 +65,9 @@ class _Folding(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         folded = unicodedata.normalize("NFKC", chr(code)).casefold()
-        bare = _accents.sub("", unicodedata.normalize("NFD", folded))
+        # A stroke through a sign makes it another sign: `≠` is not `=`.
+        accented = not unicodedata.category(chr(code)).startswith("S")
+        bare = _accents.sub("", unicodedata.normalize("NFD", folded)) if accented else folded
         folded = unicodedata.normalize("NFC", bare)
         self[code] = folded
         return folded

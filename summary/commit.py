@@ -39,7 +39,7 @@ from .trims import TrimsSince
 # So many turns that trim may end between our attempts.
 _MOST_TURNS_BETWEEN = 8
 # A turn that is just ending frees the lock in this time; beyond it, say that we wait.
-_PATIENCE_SECONDS = 0.5
+PATIENCE_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,7 @@ async def attempt_twice[T](
         HistoryChanged: another writer was faster, twice.
     """
     done: T | None = None
-    handle = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, on_wait)
+    handle = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, on_wait)
     try:
         async with lock:
             handle.cancel()

@@ -13,13 +13,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from .archive import Archive
-from .commit import Draft, RunFacts, commit
+from .commit import PATIENCE_SECONDS, Draft, RunFacts, commit
 from .engines import Prepared
 from .errors import (
     ArchiveFailed,
     Busy,
     CompactError,
-    HistoryChanged,
     HistoryCleared,
     LargeMessage,
     NoConversation,
@@ -45,9 +44,6 @@ from .trims import Trims, TrimsSince
 from .units import Unit, bind_checkpoints, group_units
 
 _log = logging.getLogger(__name__)
-
-# So long a run waits for turns to be looked through where a history seems foreign to its past.
-_UNSURE_SECONDS = 30.0
 
 
 class Compactions:
@@ -141,7 +137,7 @@ class Compactions:
         try:
             await settle_unfinished(self._host, await self._archive(), order.cid)
             trims = TrimsSince(self.trims, order.cid)
-            snapshot = await self._sure_snapshot(order.cid)
+            snapshot = await self._sure_snapshot(run)
             if snapshot.past is Past.DEAD:
                 await bury(await self._archive(), order.cid)
             ready = await self._prepare(snapshot, order)
@@ -226,7 +222,7 @@ class Compactions:
             self._host,
             archive,
             stands=stands,
-            on_wait=lambda: self._tell(run, "wait"),
+            on_wait=lambda: self._tell_waiting(run),
         )
         result.on_stored()
         return Outcome(
@@ -234,21 +230,26 @@ class Compactions:
             info.provider_id, result.requests, result.warnings,
         )  # fmt: skip
 
-    async def _sure_snapshot(self, cid: str) -> Snapshot:
+    async def _sure_snapshot(self, run: Run) -> Snapshot:
         """A snapshot once it is known whether the past lives.
 
-        Raises:
-            HistoryChanged: that could not be known in time.
+        A turn under way may have to end for that, and be looked through; the commit would wait
+        for it too. There is nothing to know of an empty history.
         """
-        deadline = time.monotonic() + _UNSURE_SECONDS
-        while time.monotonic() < deadline:
-            seen = self.trims.looked_through
-            snapshot = await self._snapshot(cid)
-            if snapshot.past is not Past.UNSURE:
-                return snapshot
-            if self.trims.may_come(cid):
-                await self.trims.more_than(seen)
-        raise HistoryChanged
+        seen = self.trims.looked_through
+        snapshot = await self._snapshot(run.cid)
+        if snapshot.past is not Past.UNSURE or not snapshot.layout.stored:
+            return snapshot
+        waiting = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._tell_waiting, run)
+        try:
+            while snapshot.past is Past.UNSURE and snapshot.layout.stored:
+                if self.trims.may_come(run.cid):
+                    await self.trims.more_than(seen)
+                seen = self.trims.looked_through
+                snapshot = await self._snapshot(run.cid)
+        finally:
+            waiting.cancel()
+        return snapshot
 
     async def _snapshot(self, cid: str) -> Snapshot:
         # A turn that is not looked through yet has saved what the archive does not know.
@@ -313,6 +314,11 @@ class Compactions:
             last_message(layout.dialog, self._host),
             snapshot.carried,
         )
+
+    def _tell_waiting(self, run: Run) -> None:
+        if not run.told_waiting:
+            run.told_waiting = True
+            self._tell(run, "wait")
 
     def _tell(
         self,

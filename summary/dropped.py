@@ -6,15 +6,25 @@ still has it; of equal messages as many are archived as are gone.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from .archive_types import SpanMessage
 from .archiving import Noted, to_archive
 from .heads import is_acknowledgement, is_gap_marker, may_be_head
-from .history import CHECKPOINT, Message, Stored, parse_history, stored
+from .history import (
+    CHECKPOINT,
+    Message,
+    Stored,
+    call_name,
+    parse_history,
+    stored,
+    text_parts,
+    tool_calls,
+)
 from .host import Host
-from .live import Live, message_hash
+from .live import Live
 from .turns import Turn
 
 # So many messages tell how a history ends.
@@ -51,7 +61,7 @@ def dropped(
             after_head = may_be_head(dumped.data)
             if _is_ours(dumped.data, live) or (after_head and not turn.was_begun_with(message)):
                 continue  # what it covers is in the archive
-            key = message_hash(dumped.data)
+            key = _key(dumped.data)
             if spare[key] > 0:
                 spare[key] -= 1
                 continue
@@ -59,12 +69,16 @@ def dropped(
     return spans
 
 
-def withheld(turn: Turn, row_text: str, live: Live | None, noted: Noted) -> list[SpanMessage]:
+def withheld(
+    turn: Turn, row_text: str, live: Live | None, noted: Noted, host: Host
+) -> list[SpanMessage]:
     """The messages to archive of those another plugin kept from the request.
 
     AstrBot saves what the request held; a plugin that puts copies into it takes nothing out.
     """
-    held = Counter(message_hash(message.data) for message in parse_history(row_text))
+    # Copies that took their places, and all of them if nothing was saved.
+    spare = _stored_besides(turn, row_text, host)
+    spare = +spare + Counter(map(_key, turn.put_in))
     spans: list[SpanMessage] = []
     after_head = False
     for message in turn.withheld:
@@ -74,20 +88,42 @@ def withheld(turn: Turn, row_text: str, live: Live | None, noted: Noted) -> list
         if after_head and is_acknowledgement(message):
             continue
         after_head = live is not None and live.is_head(message)
-        key = message_hash(message)
-        if held[key] > 0:
-            held[key] -= 1
+        key = _key(message)
+        if spare[key] > 0:
+            spare[key] -= 1
         elif not _is_ours(message, live):
             spans.append(to_archive(stored(message), noted))
     return spans
 
 
-def _stored_besides(turn: Turn, row_text: str, host: Host) -> Counter[str]:
+def _stored_besides(turn: Turn, row_text: str, host: Host) -> Counter[bytes]:
     """What the row holds besides the runner's final messages: all of it if nothing was saved."""
-    # Known by the ends of their texts: whole messages of megabytes would hold the interpreter.
-    spare = Counter(message_hash(message.data) for message in parse_history(row_text))
-    spare.subtract(message_hash(message.data) for message in host.dump(turn.final))
+    spare = Counter(_key(message.data) for message in parse_history(row_text))
+    spare.subtract(_key(message.data) for message in host.dump(turn.final))
     return spare
+
+
+def _key(message: Message) -> bytes:
+    """What makes a message the same one, whatever keys the host drops or adds on its way."""
+    calls = [f"{call.get('id')} {call_name(call)}" for call in tool_calls(message)]
+    said = [str(message.get("role")), str(message.get("tool_call_id") or ""), *calls]
+    digest = hashlib.sha256()
+    for text in (*said, *text_parts(message), *_media(message)):
+        stored_text = text.encode("utf-8", "surrogatepass")
+        digest.update(b"%d " % len(stored_text))
+        digest.update(stored_text)
+    return digest.digest()
+
+
+def _media(message: Message) -> Iterator[str]:
+    """The addresses of a message's images and clips, data included."""
+    content = message.get("content")
+    for part in content if isinstance(content, list) else ():
+        kind = part.get("type") if isinstance(part, dict) else None
+        holder = part.get(kind) if isinstance(kind, str) else None
+        url = holder.get("url") if isinstance(holder, dict) else holder
+        if isinstance(url, str) and kind != "text":
+            yield url
 
 
 def _is_ours(message: Message, live: Live | None) -> bool:

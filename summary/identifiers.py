@@ -83,7 +83,7 @@ def closing_line(
     for identifier in _newest_first(units, earlier):
         # Each figure is rounded up: the estimate of the whole is never above their sum.
         price = count_text(identifier + _BETWEEN) + 1
-        if price > left or identifier in present or identifier in summary:
+        if price > left or identifier in present or _stands_in(summary, identifier):
             continue
         left -= price
         chosen.append(identifier)
@@ -100,6 +100,14 @@ def split_closing_line(summary: str) -> tuple[str, tuple[str, ...]]:
             found = last[len(start.rstrip()) :].split(_BETWEEN.strip())
             return body.rstrip(), tuple(filter(None, map(str.strip, found)))
     return summary, ()
+
+
+def _stands_in(text: str, identifier: str) -> bool:
+    """Whether a text holds an identifier, and not only a longer one that begins or ends so."""
+    if identifier not in text:
+        return False
+    whole = rf"(?<![\w@/\\-]){re.escape(identifier)}(?![\w@]|[-./\\:]+\w)"
+    return re.search(whole, text, re.ASCII) is not None
 
 
 def find_identifiers(text: str) -> list[str]:

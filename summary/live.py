@@ -8,8 +8,9 @@ and dies with a clearing, and with a history that shares no message with the one
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from .archive import Archive
 from .archive_types import ArchivedMessage, Compaction
@@ -24,10 +25,13 @@ from .history import (
     tool_calls,
 )
 from .threads import in_thread
+from .usertext import is_wake_up
 
-# So many messages at the end of a history are remembered to know it again; an edit of the last
-# rounds leaves some of them.
+# So many messages at either end of a history are remembered to know it again: the host's
+# trimming leaves some of the last ones, and somebody's edit of the last rounds the first ones.
 _REMEMBERED = 12
+# So many are looked at to find them.
+_LOOKED_AT = 60
 # So many characters at either end of a text tell it from others.
 _TELLING = 400
 _RECENT = "recent"
@@ -52,7 +56,7 @@ class Live:
     """What a conversation's next turns must know of its past.
 
     `head_hash` and `summary` are the last compaction's, empty if there was none and only
-    host-trimmed messages wait. `recent` are hashes of the messages the history last ended with.
+    host-trimmed messages wait. `recent` are hashes of messages at both ends of the history.
     """
 
     record_id: int
@@ -72,18 +76,18 @@ class Live:
         return may_be_head(message) and text_hash(message_text(message)) == self.head_hash
 
     def covers(self, messages: Sequence[Message]) -> bool:
-        """Whether a history without the head shares a message with the one remembered.
+        """Whether either end of a history shares a message with the one remembered.
 
-        If nothing is remembered (a crash right after a swap) it is taken to: what is wrongly
-        forgotten cannot be undone any more.
+        What a look costs in a turn; `covered` looks at all of it. If nothing is remembered (a
+        crash right after a swap) it is taken to: what is wrongly forgotten cannot be undone.
         """
-        return not self.recent or not self.recent.isdisjoint(recent_hashes(messages))
+        return not self.recent or not self.recent.isdisjoint(end_hashes(messages))
 
     def carried(self, messages: Sequence[Message]) -> KnownHead | None:
-        """The summary for the next compaction to fold in, if a living history lost its head."""
+        """The summary for the next compaction to fold in, where a living history lost its head."""
         if not self.record_id or not messages or self.has_head(messages):
             return None
-        return KnownHead(self.summary, self.structured) if self.covers(messages) else None
+        return KnownHead(self.summary, self.structured)
 
     def as_system_text(self) -> str:
         """The summary for the end of a system prompt, marked as background data."""
@@ -93,15 +97,31 @@ class Live:
         return f"{before}{self.summary.replace('</conversation_summary>', '')}{behind}"
 
 
-def recent_hashes(messages: Sequence[Message]) -> frozenset[str]:
-    """The hashes of the last messages that somebody said."""
-    hashes: list[str] = []
-    for message in reversed(messages):
-        if _is_telling(message):
-            hashes.append(message_hash(message))
-        if len(hashes) == _REMEMBERED:
-            break
-    return frozenset(hashes)
+def end_hashes(messages: Sequence[Message]) -> frozenset[str]:
+    """The hashes of the first and the last messages that tell a history from others."""
+    first = list(islice(_telling(messages[:_LOOKED_AT]), _REMEMBERED))
+    last = list(_telling(messages[-_LOOKED_AT:]))[-_REMEMBERED:]
+    return frozenset(map(message_hash, (*first, *last)))
+
+
+def _telling(messages: Iterable[Message]) -> Iterator[Message]:
+    """The messages that tell a history from others.
+
+    Not what stands in many alike: what the host or we put there, and what a job the host wakes
+    up for says each time.
+    """
+    is_job = False
+    for message in messages:
+        role = message.get("role")
+        if role == "user":
+            is_job = is_wake_up(message_text(message))
+        if (
+            not is_job
+            and role not in ("system", CHECKPOINT)
+            and not is_acknowledgement(message)
+            and not is_gap_marker(message)
+        ):
+            yield message
 
 
 def message_hash(message: Message) -> str:
@@ -161,33 +181,24 @@ async def is_dead(archive: Archive, cid: str, live: Live, messages: Sequence[Mes
 
 
 async def covered(archive: Archive, cid: str, live: Live, messages: Sequence[Message]) -> bool:
-    """Whether a history shares a message with what is archived of the living past.
+    """Whether a history shares a message with what is known of the living past.
 
-    It does if another writer put back what was there before.
+    Known are the ends it had, and all of it that is archived: another writer may have put back
+    what was there before.
     """
     archived = list(await archive.messages(live.record_id)) if live.record_id else []
     for batch in await archive.pending_trimmed(cid):
         archived += batch.messages
 
     def share() -> bool:
-        told = map(_data, archived)
-        known = {message_hash(message) for message in told if _is_telling(message)}
-        return any(message_hash(message) in known for message in messages)
+        known = live.recent.union(map(message_hash, _telling(map(_data, archived))))
+        return any(message_hash(message) in known for message in _telling(messages))
 
     return await in_thread(share)
 
 
 def _data(message: ArchivedMessage) -> Message:
     return stored_as(message.raw).data
-
-
-def _is_telling(message: Message) -> bool:
-    """Whether a message tells one history from another: many hold the same ones of the host's."""
-    return (
-        message.get("role") != CHECKPOINT
-        and not is_acknowledgement(message)
-        and not is_gap_marker(message)
-    )
 
 
 async def bury(archive: Archive, cid: str) -> None:
@@ -202,6 +213,6 @@ async def note_end(archive: Archive, cid: str, *ends: Sequence[Message]) -> None
     Noted for every conversation: one that has no past yet may get one at any moment. Noted
     before something of it is archived: a crash in between must not make a living past foreign.
     """
-    recent = frozenset[str]().union(*map(recent_hashes, ends))
+    recent = frozenset[str]().union(*map(end_hashes, ends))
     if recent:
         await archive.put_state(cid, _RECENT, json.dumps(sorted(recent)))

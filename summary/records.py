@@ -19,7 +19,7 @@ from .errors import ArchiveDamaged, UnreadableHistory
 from .heads import text_hash
 from .history import Stored, message_text, parse_history, stored_as
 from .host import Host, Row
-from .live import recent_hashes
+from .live import end_hashes
 from .plan import AfterSwap, CompactionPlan, Layout
 from .threads import in_thread
 from .units import Item
@@ -55,7 +55,7 @@ def prefix_json(composed: Composed, after: Layout, host: Host) -> str:
             "messages": [message.raw for message in composed.prefix],
             "dialog_messages": len(after.dialog),
             "last_message": last_message(after.dialog, host),
-            "recent": sorted(recent_hashes([message.data for message in composed.messages])),
+            "recent": sorted(end_hashes([message.data for message in composed.messages])),
         }
     )
 

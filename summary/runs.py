@@ -120,6 +120,7 @@ class Run:
     task: asyncio.Task[Any] | None
     voided: bool = False
     started_seconds: float = field(default_factory=time.monotonic)
+    told_waiting: bool = False
     _cancellations: int = 0
 
     def void(self) -> None:

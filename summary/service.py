@@ -36,6 +36,7 @@ from .usertext import Speaker
 # What a summary model is taken to hold if nobody knows.
 _UNKNOWN_WINDOW_TOKENS = 32_000
 _SWEEP_SECONDS = 24 * 60 * 60
+_BEGIN_DIALOGS = "begin_dialogs"
 
 
 class Config(Protocol):
@@ -78,8 +79,7 @@ class Service:
         self.todo_sources: list[Callable[[str], Awaitable[object] | object]] = []
         # What a character of a conversation's last turns cost, in tokens.
         self.tokens_per_char: Bounded[float] = Bounded(1000)
-        # How many messages the persona put before a conversation's last turn.
-        self.begin_dialogs: Bounded[int] = Bounded(1000)
+        self._known_begin_dialogs: Bounded[int] = Bounded(1000)
 
     async def start(self) -> None:
         """Open the archive, settle what a crash left unfinished, begin the daily sweep."""
@@ -184,7 +184,7 @@ class Service:
             todos=await self._todos(umo),
             tokens_per_char=self.tokens_per_char.get(cid),
         )
-        counted = self.count_line(umo, cid, args, HEAD_MESSAGES, 0)
+        counted = await self.count_line(umo, cid, args, HEAD_MESSAGES, 0)
         return Order(
             umo=umo,
             cid=cid,
@@ -210,12 +210,28 @@ class Service:
         window = chat.window_tokens if chat else None
         return compress_line(window, lines.compress_at, lines.compress_tokens, growth)
 
-    def count_line(
+    async def count_line(
         self, umo: str, cid: str, lines: CompactArgs | LineSettings, head: int, markers: int
     ) -> CountLine | None:
         """The count line of a history with so many head messages and markers (spec 3.2)."""
-        turns, begin_dialogs = self.host.core(umo).max_turns, self.begin_dialogs.get(cid, 0)
+        turns, begin_dialogs = self.host.core(umo).max_turns, await self._begin_dialogs(cid)
         return count_line(lines.history_limit, turns, begin_dialogs, head, markers)
+
+    async def _begin_dialogs(self, cid: str) -> int:
+        """How many messages the persona put before the conversation's last turn."""
+        if cid not in self._known_begin_dialogs:
+            try:
+                noted = await (await self.archive()).get_state(cid, _BEGIN_DIALOGS)
+            except ArchiveFailed:  # as with the growth
+                return 0
+            self._known_begin_dialogs[cid] = int(noted) if noted else 0
+        return self._known_begin_dialogs[cid]
+
+    async def note_begin_dialogs(self, cid: str, messages: int) -> None:
+        """Note how many messages the persona put before a turn."""
+        if await self._begin_dialogs(cid) != messages:
+            await (await self.archive()).put_state(cid, _BEGIN_DIALOGS, str(messages))
+            self._known_begin_dialogs[cid] = messages
 
     def _log_warnings(self, progress: Progress) -> None:
         """Say what a summary model did that was no failure, whoever asked for the run."""

@@ -36,7 +36,7 @@ async def session_state(
     chat = await service.host.chat_model(umo, chat_id)
     line = await service.compress_line(cid, lines, chat)
     head = len(layout.head.items) if layout.head else 0
-    counted = service.count_line(umo, cid, lines, head, len(layout.markers))
+    counted = await service.count_line(umo, cid, lines, head, len(layout.markers))
     facts = StatusFacts(
         messages=layout.shown_count,
         tokens=layout.tokens,

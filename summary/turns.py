@@ -22,12 +22,21 @@ def reported_tokens(value: object) -> int | None:
     return int(value) if 0 < value <= _MOST_TOKENS else None
 
 
-def missing_from(contexts: Sequence[Message], given: Sequence[Message]) -> Sequence[Message]:
-    """The saved messages among those given that the request's contexts no longer hold."""
-    if len(given) == len(contexts) and all(map(is_, given, contexts)):
-        return ()  # as nearly always
-    held = set(map(id, contexts))
-    return [m for m in given if id(m) not in held and not m.get("_no_save")]
+def exchanged(
+    contexts: Sequence[Message], given: Sequence[Message]
+) -> tuple[Sequence[Message], Sequence[Message]]:
+    """What other plugins took out of the messages a request was given, and what they put in.
+
+    What is never saved counts for neither.
+    """
+    if not given or (len(given) == len(contexts) and all(map(is_, given, contexts))):
+        return (), ()  # as nearly always
+    return _without(given, contexts), _without(contexts, given)
+
+
+def _without(messages: Sequence[Message], others: Sequence[Message]) -> list[Message]:
+    known = set(map(id, others))
+    return [m for m in messages if id(m) not in known and not m.get("_no_save")]
 
 
 @dataclass(slots=True)
@@ -38,7 +47,8 @@ class Turn:
     `begin_dialogs` of it are the persona's and never saved. `stored_usage_tokens` is what the
     host will judge the request by, 0 if it estimates. `is_handler_request` is whether a plugin
     made the request, maybe long before it is sent. `own` lets the host cancel a task of ours
-    with the session. `withheld` are saved messages that another plugin took out of the request.
+    with the session. `withheld` are saved messages that another plugin took out of the request,
+    `put_in` those it put there.
 
     `lists` are the message lists the runner held, oldest first, each with all that was added to
     it; `begun_length` is the length of the first when the agent began, this turn's user message
@@ -59,6 +69,7 @@ class Turn:
     is_private: bool
     is_handler_request: bool = False
     withheld: Sequence[Message] = ()
+    put_in: Sequence[Message] = ()
     started_seconds: float = field(default_factory=time.monotonic)
     lists: list[Sequence[object]] = field(default_factory=list)
     begun_length: int = 0

@@ -184,7 +184,7 @@ class Watch:
         noted = await archive.speakers(turn.cid)
         spans = []
         if saved and turn.withheld:
-            spans += await in_thread(withheld, turn, row.text or "", live, noted)
+            spans += await in_thread(withheld, turn, row.text or "", live, noted, host)
             turn.withheld = ()
         if turn.was_trimmed:
             spans += await in_thread(dropped, turn, gone, text, live, noted, host)
@@ -199,6 +199,7 @@ class Watch:
         host = self._service.host
         stored = await in_thread(stored_added, turn, host)
         added = [message.data for message in stored]
+        await self._service.note_begin_dialogs(turn.cid, turn.begin_dialogs)
         await self._note_figures(turn, added)
         live = await self.lives.get(turn.cid)
         headless = live is not None and live.record_id and not live.has_head(turn.history)
@@ -208,7 +209,6 @@ class Watch:
             return
         facts = await in_thread(turn_facts, turn, added, live, host)
         self._usage[turn.cid] = facts.usage_tokens or 0
-        self._service.begin_dialogs[turn.cid] = turn.begin_dialogs
         verdict = await self._judge(turn, facts, live)
         if await self.automatic.turn_judged(turn.cid, verdict) and isinstance(verdict, Due):
             self._start(turn, facts, live)

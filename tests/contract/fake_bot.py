@@ -22,7 +22,7 @@ from astrbot_plugin_compact.summary.plan import Skip
 from astrbot_plugin_compact.summary.public import Compression
 from astrbot_plugin_compact.summary.runs import Outcome
 from astrbot_plugin_compact.summary.service import Service
-from astrbot_plugin_compact.summary.turns import Additions, Turn, missing_from
+from astrbot_plugin_compact.summary.turns import Additions, Turn, exchanged
 from astrbot_plugin_compact.summary.undo import Undone, undo
 from astrbot_plugin_compact.summary.watch import Watch
 
@@ -132,7 +132,7 @@ class FakeBot:
             made = history
             history = plugin(made) if plugin else made
             turn = self.begun(umo, cid, history, handler=contexts is not None)
-            turn.withheld = missing_from(history, made)
+            turn.withheld, turn.put_in = exchanged(history, made)
             given = await self.watch.begin(turn)
             if given.contexts is not None:
                 history = [dict(message) for message in given.contexts]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from astrbot_plugin_compact.summary.archiving import to_archive
 from astrbot_plugin_compact.summary.copies import alternating, sendable
 from astrbot_plugin_compact.summary.dropped import without_ours
-from astrbot_plugin_compact.summary.live import recent_hashes
+from astrbot_plugin_compact.summary.live import end_hashes
 from astrbot_plugin_compact.summary.render import Names, render_units
 from astrbot_plugin_compact.summary.todos import find_todos
 from astrbot_plugin_compact.summary.units import bind_checkpoints, group_units, tool_names
@@ -43,6 +43,6 @@ def test_the_archive(row: History) -> None:
 @given(histories())
 def test_what_is_remembered_over_turns(row: History) -> None:
     data = [message.data for message in row.stored]
-    assert len(recent_hashes(data)) <= 12
+    assert len(end_hashes(data)) <= 24
     find_todos(data)
     assert len(without_ours(data, None)) <= len(data)

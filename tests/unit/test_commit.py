@@ -389,7 +389,7 @@ async def test_a_free_lock_is_not_worth_a_word(world: World) -> None:
 
 
 async def test_a_long_commit_is_no_wait(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_module, "_PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(commit_module, "PATIENCE_SECONDS", 0.05)
     told: list[None] = []
 
     async def take_long() -> None:

@@ -139,3 +139,25 @@ def test_a_long_history_is_searched_in_seconds() -> None:
     messages = [user(f"看 /srv/{n}/a.py 的 SO2024{n:08} " + "word " * 100) for n in range(5_000)]
     messages += [user("a-" * 200_000), user("/a" * 200_000), user("a@" * 200_000)]
     assert line(*messages, room_tokens=100)
+
+
+@pytest.mark.parametrize(
+    ("identifier", "summary", "holds"),
+    [
+        ("AB1001", "订单 AB10012 已退款", False),
+        ("AB1001", "订单 XAB1001 已退款", False),
+        ("/srv/data/a.txt", "见 /srv/data/a.txt.bak", False),
+        ("/srv/data/a.txt", "见 /mnt/srv/data/a.txt", False),
+        ("https://x.com/a", "https://x.com/a/b", False),
+        ("AB1001", "订单AB1001已退款", True),
+        ("AB1001", "Refund AB1001.", True),
+        ("/srv/data/a.txt", "(`/srv/data/a.txt`)", True),
+        ("https://x.com/a", "见 https://x.com/a。", True),
+    ],
+)
+def test_part_of_a_longer_identifier_is_another_one(
+    identifier: str, summary: str, holds: bool
+) -> None:
+    closing = line(user(identifier), summary=summary)
+    assert (closing == "") is holds
+    assert (identifier in closing) is not holds

@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from astrbot_plugin_compact.summary.heads import head_message, text_hash
+from astrbot_plugin_compact.summary.heads import (
+    acknowledgement,
+    gap_marker,
+    head_message,
+    text_hash,
+)
 from astrbot_plugin_compact.summary.history import message_text
-from astrbot_plugin_compact.summary.live import Live, message_hash, recent_hashes
+from astrbot_plugin_compact.summary.live import Live, end_hashes, message_hash
+from astrbot_plugin_compact.summary.wakeups import NOTICE
 
 HEAD = head_message("They met.", "en").data
 
@@ -18,7 +24,7 @@ def user(text: Any) -> dict[str, Any]:
 
 def live(*recent: dict[str, Any], language: str = "en", record_id: int = 1) -> Live:
     head_hash = text_hash(message_text(HEAD))
-    return Live(record_id, head_hash, "They met.", True, language, recent_hashes(recent))
+    return Live(record_id, head_hash, "They met.", True, language, end_hashes(recent))
 
 
 def test_a_history_with_the_head_has_it_whatever_stands_before() -> None:
@@ -38,10 +44,26 @@ def test_where_nothing_is_remembered_it_is_taken_for_the_same() -> None:
     assert live().covers([user("c")])
 
 
-def test_only_the_last_twelve_messages_tell() -> None:
-    long_ago = [user(str(number)) for number in range(30)]
-    assert recent_hashes(long_ago) == recent_hashes(long_ago[-12:])
-    assert recent_hashes([*long_ago, {"role": "_checkpoint"}]) == recent_hashes(long_ago)
+def test_twelve_messages_at_either_end_tell() -> None:
+    said = [user(str(number)) for number in range(90)]
+    assert end_hashes(said) == end_hashes(said[:12]) | end_hashes(said[-12:])
+    assert len(end_hashes(said)) == 24
+
+
+@pytest.mark.parametrize(
+    "constant",
+    [
+        [{"role": "_checkpoint"}],
+        [{"role": "system", "content": "x"}],
+        [acknowledgement().data],
+        [gap_marker("user", "zh").data],
+        [user(NOTICE), {"role": "assistant", "content": "Drink some water!"}],
+    ],
+    ids=["checkpoint", "system", "acknowledgement", "marker", "job"],
+)
+def test_what_stands_in_many_histories_tells_nothing(constant: list[dict[str, Any]]) -> None:
+    assert end_hashes(constant) == frozenset()
+    assert end_hashes([user("a"), *constant, user("b")]) == end_hashes([user("a"), user("b")])
 
 
 def test_a_message_is_known_again_without_the_keys_a_turn_drops() -> None:
@@ -74,7 +96,6 @@ def test_the_carried_summary_is_that_of_a_living_history_without_its_head() -> N
     assert carried.summary == "They met."
     assert known.carried([HEAD, user("a")]) is None
     assert known.carried([]) is None
-    assert known.carried([user("c")]) is None
     assert live(user("a"), record_id=0).carried([user("a")]) is None
 
 

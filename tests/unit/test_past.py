@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from astrbot_plugin_compact.summary import compaction
 from astrbot_plugin_compact.summary.archive import Compaction
 from astrbot_plugin_compact.summary.errors import HistoryCleared
 from astrbot_plugin_compact.summary.healing import Healed
 from astrbot_plugin_compact.summary.history import Stored
+from astrbot_plugin_compact.summary.plan import Skip
 from astrbot_plugin_compact.summary.runs import Preview
+from astrbot_plugin_compact.summary.wakeups import NOTICE
 
 from tests.contract.fake_bot import (
     FILLER,
@@ -133,6 +136,75 @@ async def test_what_was_dropped_and_put_back_lives_on(bot: FakeBot) -> None:
     assert "M-1 " in model(bot).requests[-1].user
 
 
+def job(number: int) -> list[dict[str, Any]]:
+    """What AstrBot appends after a scheduled job, in a turn no plugin sees."""
+    return [
+        {"role": "user", "content": NOTICE},
+        {"role": "assistant", "content": f"Job {number % 2} is done."},
+    ]
+
+
+def tools(count: int) -> list[dict[str, Any]]:
+    """A turn of so many tool steps."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Look everywhere!"}]
+    for number in range(count):
+        call = {"id": f"c{number}", "type": "function", "function": {"name": "f", "arguments": ""}}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": "nothing"})
+    return [*messages, {"role": "assistant", "content": "There is nothing."}]
+
+
+@pytest.mark.parametrize("in_a_turn", [False, True], ids=["run", "turn"])
+@pytest.mark.parametrize(
+    "added", [[m for n in range(7) for m in job(n)], tools(9)], ids=["jobs", "tool steps"]
+)
+async def test_what_was_said_without_us_does_not_hide_the_past(
+    bot: FakeBot, added: list[dict[str, Any]], in_a_turn: bool
+) -> None:
+    """Scheduled jobs, or all turns while the plugin was off."""
+    await trimmed(bot)
+    cid = bot.host.current[UMO]
+    seed(bot, [*bot.host.history(cid), *added])
+    if in_a_turn:
+        await bot.turn(f"M-8 {FILLER}")
+        await bot.looked_through()
+
+    await bot.compact()
+
+    assert "M-1 " in model(bot).requests[-1].user
+
+
+async def test_an_edit_of_the_last_rounds_does_not_hide_the_past(bot: FakeBot) -> None:
+    seed(bot, talk(1, 20))
+    await bot.turn("M-21", trim=keep_turns(15))
+    await bot.looked_through()
+    cid = bot.host.current[UMO]
+    seed(bot, bot.host.history(cid)[:6])
+
+    await bot.compact()
+
+    assert "M-1 " in model(bot).requests[-1].user
+
+
+async def test_the_same_job_before_and_after_a_clearing_ties_nothing(bot: FakeBot) -> None:
+    seed(bot, talk(1, 6))
+    await bot.compact()
+    cid = bot.host.current[UMO]
+    seed(bot, [*bot.host.history(cid), *job(0)])
+    await bot.turn("M-8")
+    await bot.looked_through()
+    bot.reset()
+    seed(bot, job(0))
+
+    given, seen = await bot.turn("M-9")
+    await bot.looked_through()
+
+    assert "M-1" not in given.system_text + str(seen)
+    await bot.turn(f"M-10 {FILLER * 9}")
+    await bot.compact()
+    assert "M-1 " not in model(bot).requests[-1].user
+
+
 async def test_what_a_wake_up_did_not_put_back_lives_on(bot: FakeBot) -> None:
     seed(bot, talk(1, 6))
     await bot.compact()
@@ -222,7 +294,22 @@ async def test_a_run_whose_trimmed_part_was_buried_meanwhile_gives_way(
     assert slow.texts() == before
 
 
-async def test_a_run_waits_for_a_turn_that_makes_its_history_look_foreign(bot: FakeBot) -> None:
+async def test_there_is_nothing_to_wait_for_in_an_empty_history(bot: FakeBot) -> None:
+    await trimmed(bot)
+    gate = Gate()
+    turn = asyncio.create_task(bot.turn("M-8", during=gate))
+    await gate.reached.wait()
+    bot.reset()
+
+    async with asyncio.timeout(1):
+        assert isinstance(await bot.compact(), Skip)
+    gate.open.set()
+    await turn
+
+
+async def test_a_run_waits_for_a_turn_that_makes_its_history_look_foreign(
+    bot: FakeBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """AstrBot's own summary is all that is left, and nobody has looked at that turn yet."""
     await trimmed(bot)
     gates = [Gate(), Gate(), Gate()]
@@ -236,13 +323,17 @@ async def test_a_run_waits_for_a_turn_that_makes_its_history_look_foreign(bot: F
         await gate.reached.wait()
         gate.open.set()
     await gates[2].reached.wait()
+    stages: list[str] = []
+    bot.service.compactions.subscribe(lambda progress: stages.append(progress.stage))
+    monkeypatch.setattr(compaction, "PATIENCE_SECONDS", 0.01)
     run = asyncio.create_task(bot.compact())
     await asyncio.sleep(0.1)
-    asked_before = len(model(bot).requests)
+    asked_before, told_before = len(model(bot).requests), list(stages)
     gates[2].open.set()
     await asyncio.gather(*turns, run)
 
     assert asked_before == 0
+    assert told_before == ["wait"]
     assert "M-1 " in model(bot).requests[-1].user
     assert "M-8 " in model(bot).requests[-1].user + " ".join(await pending(bot))
 

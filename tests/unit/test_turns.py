@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from astrbot_plugin_compact.summary.turns import missing_from, reported_tokens
+from astrbot_plugin_compact.summary.turns import exchanged, reported_tokens
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,10 +52,13 @@ def test_what_is_missing_from_a_request_is_what_was_taken_out(
     given_messages: list[dict[str, str]], keep: list[bool]
 ) -> None:
     kept = [m for n, m in enumerate(given_messages) if keep[n % len(keep)]]
-    missing = missing_from(kept, given_messages)
-    assert sorted(map(id, [*kept, *missing])) == sorted(map(id, given_messages))
+    new = {"role": "user", "content": "0"}
+    missing, put_in = exchanged([*kept, new], given_messages)
+    if given_messages:
+        assert sorted(map(id, [*kept, *missing])) == sorted(map(id, given_messages))
+        assert put_in == [new]
 
 
 def test_what_is_never_saved_is_not_missed() -> None:
     begin = {"role": "user", "content": "hi", "_no_save": True}
-    assert missing_from([], [begin, said := {"role": "user", "content": "x"}]) == [said]
+    assert exchanged([], [begin, said := {"role": "user", "content": "x"}]) == ([said], [])

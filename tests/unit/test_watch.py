@@ -502,7 +502,7 @@ async def test_the_request_hook_looks_at_as_few_messages_of_a_long_history(bot: 
     bot.host.settings = CoreCompression(max_turns=4)
     for front in (head, []):
         looked: list[int] = []
-        for rounds in (10, 5_000):
+        for rounds in (100, 5_000):
             history = Counted([*front, *talk(1, 1) * rounds, *head[-2:]])
             turn = bot.begun(UMO, bot.host.current[UMO], history)
             Counted.looked = 0
@@ -633,6 +633,37 @@ async def test_a_plugin_that_takes_nothing_out_archives_nothing(bot: FakeBot, pl
     assert await pending_texts(bot) == []
 
 
+def picture(last: str) -> dict[str, Any]:
+    url = "data:image/jpeg;base64," + "A" * 600 + last
+    return {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}
+
+
+@pytest.mark.parametrize(
+    ("taken", "left"),
+    [
+        ({"role": "user", "content": "好"}, {"role": "user", "content": "好"}),
+        (picture("B"), picture("C")),
+        (
+            {"role": "user", "content": "x" * 500 + "B" + "x" * 500},
+            {"role": "user", "content": "x" * 500 + "C" + "x" * 500},
+        ),
+    ],
+    ids=["equal", "pictures", "long texts"],
+)
+async def test_what_a_plugin_takes_out_is_archived_though_one_like_it_stays(
+    bot: FakeBot, taken: dict[str, Any], left: dict[str, Any]
+) -> None:
+    said = {"role": "assistant", "content": "I see."}
+    seed(bot, [taken, said, left, said, *talk(1, 2)])
+
+    await bot.turn("M-3", plugin=lambda made: made[1:])
+    await bot.looked_through()
+
+    archive = await bot.service.archive()
+    batches = await archive.pending_trimmed(bot.host.current[UMO])
+    assert [json.loads(m.raw) for batch in batches for m in batch.messages] == [taken]
+
+
 async def test_the_count_line_that_is_shown_is_the_one_that_is_judged_by(bot: FakeBot) -> None:
     """A persona's begin dialogs count for AstrBot, and so does our summary."""
     bot.host.settings = CoreCompression(max_turns=20)
@@ -647,5 +678,7 @@ async def test_the_count_line_that_is_shown_is_the_one_that_is_judged_by(bot: Fa
 
     before = await bot.compression.status(UMO)
     assert before.count_line == 40 - 4 - 2
+    bot.service._known_begin_dialogs.clear()  # as a restart does
+    assert (await bot.compression.status(UMO)).count_line == 40 - 4 - 2
     await bot.compact()
     assert (await bot.compression.status(UMO)).count_line == 40 - 4 - 2 - 2
