@@ -280,6 +280,36 @@ def test_a_commit_waits_for_a_scheduled_wake_up(bot: Bot, chat: WebChat) -> None
     assert "FACT-1。" not in text_of(messages)
 
 
+@pytest.mark.usefixtures("by_hand")
+def test_scheduled_tasks_hide_no_past_and_bring_none_back(bot: Bot, chat: WebChat) -> None:
+    """AstrBot appends the same question for each of them, in a turn that no plugin sees."""
+    chat.seed([])
+    watched = Judged(chat)
+    for number in range(1, TURNS + 4):
+        watched.say(fact(number))
+    for number in range(6):
+        see_job_done(bot, chat, f"提醒 {number}。")
+    chat.send("/compact keep 0")
+    assert all(mark in ours(bot)[-1].text for mark in marks(1, TURNS + 3))
+
+    see_job_done(bot, chat, "该喝水了。")
+    watched.say(fact(40))
+    chat.send("/reset")
+    see_job_done(bot, chat, "该喝水了。")
+
+    assert chat.send("know? FACT-1 FACT-40").text.startswith("known: -")
+    chat.send("/compact keep 0")
+    assert [mark for mark in marks(2, TURNS) if mark in ours(bot)[-1].text] == []
+
+
+def see_job_done(bot: Bot, chat: WebChat, answer: str) -> None:
+    """Run a scheduled task and wait until its answer is stored."""
+    before = text_of(chat.row().messages).count(answer)
+    bot.model.on_chat(say(answer))
+    run_job(bot, chat.umo)
+    bot.wait_row(chat.umo, lambda row: text_of(row.messages).count(answer) > before)
+
+
 def run_job(bot: Bot, umo: str) -> None:
     """Make a scheduled task of the session and run it now."""
     prefix = "/api/v1/cron/jobs" if bot.has_v1 else "/api/cron/jobs"
