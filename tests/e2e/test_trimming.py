@@ -293,11 +293,11 @@ def test_scheduled_tasks_hide_no_past_and_bring_none_back(bot: Bot, chat: WebCha
     assert all(mark in ours(bot)[-1].text for mark in marks(1, TURNS + 3))
 
     see_job_done(bot, chat, "该喝水了。")
-    watched.say(fact(40))
+    watched.say(fact(90))
     chat.send("/reset")
     see_job_done(bot, chat, "该喝水了。")
 
-    assert chat.send("know? FACT-1 FACT-40").text.startswith("known: -")
+    assert chat.send("know? FACT-1 FACT-90").text.startswith("known: -")
     chat.send("/compact keep 0")
     assert [mark for mark in marks(2, TURNS) if mark in ours(bot)[-1].text] == []
 
