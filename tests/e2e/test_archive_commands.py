@@ -175,6 +175,22 @@ def test_forget_asks_first_and_leaves_the_summary_in_the_history(bot: Bot, chat:
 
 
 @pytest.mark.hosts("newest")
+def test_what_belongs_to_an_unreadable_history_can_be_forgotten(bot: Bot, chat: WebChat) -> None:
+    chat.seed(talk(1, 4))
+    chat.send("/compact keep 0")
+    broken = '[{"role": "user"'
+    bot.write_row(chat.umo, broken)
+    of_this = """SELECT count(*) FROM compaction AS c JOIN conversation AS v
+                 ON v.id = c.conversation_id WHERE v.cid = ?"""
+    assert bot.archive_rows(of_this, chat.row().cid.encode()) == [(1,)]
+
+    assert "🗑️" in chat.send("/compact forget 确认").text
+
+    assert bot.archive_rows(of_this, chat.row().cid.encode()) == [(0,)]
+    assert chat.row().text == broken
+
+
+@pytest.mark.hosts("newest")
 def test_a_compaction_older_than_archive_days_is_not_undone(start_bot: StartBot) -> None:
     """Its messages are erased: taking it back would lose the summary too."""
     bot = start_bot(plugin_config={"archive_days": 1})
