@@ -174,6 +174,19 @@ async def test_what_was_said_without_us_does_not_hide_the_past(
     assert "M-1 " in model(bot).requests[-1].user
 
 
+async def test_the_middle_of_a_history_tells_too(bot: FakeBot) -> None:
+    """Neither end is one that it ever had while we looked."""
+    roles = ("user", "assistant")
+    seed(bot, [{"role": roles[n % 2], "content": f"M-{n}"} for n in range(60)])
+    await bot.turn("M-60", trim=keep_turns(25))
+    await bot.looked_through()
+    assert await pending(bot)
+    cid = bot.host.current[UMO]
+    seed(bot, [*bot.host.history(cid), *tools(20)])
+
+    assert (await preview_of(bot)).plan.trimmed
+
+
 async def test_an_edit_of_the_last_rounds_does_not_hide_the_past(bot: FakeBot) -> None:
     seed(bot, talk(1, 20))
     await bot.turn("M-21", trim=keep_turns(15))

@@ -664,6 +664,18 @@ async def test_what_a_plugin_takes_out_is_archived_though_one_like_it_stays(
     assert [json.loads(m.raw) for batch in batches for m in batch.messages] == [taken]
 
 
+async def test_a_picture_that_a_plugin_replaces_is_archived(bot: FakeBot) -> None:
+    said = {"role": "assistant", "content": "I see."}
+    seed(bot, [picture("B"), said, *talk(1, 2)])
+
+    await bot.turn("M-3", plugin=lambda made: [picture("C"), *made[1:]])
+    await bot.looked_through()
+
+    archive = await bot.service.archive()
+    batches = await archive.pending_trimmed(bot.host.current[UMO])
+    assert [json.loads(m.raw) for batch in batches for m in batch.messages] == [picture("B")]
+
+
 async def test_the_count_line_that_is_shown_is_the_one_that_is_judged_by(bot: FakeBot) -> None:
     """A persona's begin dialogs count for AstrBot, and so does our summary."""
     bot.host.settings = CoreCompression(max_turns=20)
