@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from astrbot_plugin_compact.summary import compaction
 from astrbot_plugin_compact.summary.archive import Compaction
 from astrbot_plugin_compact.summary.errors import HistoryCleared
@@ -22,38 +20,16 @@ from astrbot_plugin_compact.summary.wakeups import NOTICE
 from tests.contract.fake_bot import (
     FILLER,
     UMO,
-    CarryingModel,
     FakeBot,
     Gate,
     arguments,
     host_summary,
     keep_turns,
     model,
-    new_bot,
     pending,
     seed,
     talk,
 )
-
-
-@pytest_asyncio.fixture
-async def gate() -> Gate:
-    return Gate()
-
-
-@pytest_asyncio.fixture
-async def bot(tmp_path: Path) -> AsyncIterator[FakeBot]:
-    async with new_bot(tmp_path, CarryingModel(), min_messages=2) as made:
-        made.host.add(UMO)
-        yield made
-
-
-@pytest_asyncio.fixture
-async def slow(tmp_path: Path, gate: Gate) -> AsyncIterator[FakeBot]:
-    """A bot whose summary model waits for the gate."""
-    async with new_bot(tmp_path, CarryingModel(gate)) as made:
-        made.host.add(UMO)
-        yield made
 
 
 async def trimmed(bot: FakeBot) -> None:

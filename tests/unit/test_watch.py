@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from astrbot_plugin_compact.summary.core_settings import CoreCompression
 from astrbot_plugin_compact.summary.errors import ProviderFailed
 from astrbot_plugin_compact.summary.heads import ACKNOWLEDGEMENT, HEAD_PREFIX
@@ -20,38 +18,16 @@ from astrbot_plugin_compact.summary.watch import Watch
 from tests.contract.fake_bot import (
     FILLER,
     UMO,
-    CarryingModel,
     FakeBot,
     Gate,
     host_summary,
     is_compacted,
     keep_turns,
     model,
-    new_bot,
     pending,
     seed,
     talk,
 )
-
-
-@pytest_asyncio.fixture
-async def gate() -> Gate:
-    return Gate()
-
-
-@pytest_asyncio.fixture
-async def bot(tmp_path: Path) -> AsyncIterator[FakeBot]:
-    async with new_bot(tmp_path, CarryingModel()) as made:
-        made.host.add(UMO)
-        yield made
-
-
-@pytest_asyncio.fixture
-async def slow(tmp_path: Path, gate: Gate) -> AsyncIterator[FakeBot]:
-    """A bot whose summary model waits for the gate."""
-    async with new_bot(tmp_path, CarryingModel(gate)) as made:
-        made.host.add(UMO)
-        yield made
 
 
 async def recorded(bot: FakeBot) -> list[str]:
