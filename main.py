@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from astrbot.api import AstrBotConfig, FunctionTool, ToolSet, logger
@@ -344,19 +346,18 @@ class CompactPlugin(Star):
 
     def _turn(self, event: AstrMessageEvent, req: ProviderRequest) -> Turn:
         contexts, tools = req.contexts, req.func_tool
-        begin = 0
-        while begin < len(contexts) and contexts[begin].get("_no_save"):
-            begin += 1
 
         def tools_chars() -> int:
             return len(json.dumps(tools.openai_schema(), default=str)) if tools else 0
 
-        withheld, put_in = exchanged(contexts, event.get_extra(GIVEN) or ())
+        made_by_handler = bool(event.get_extra(PREPARED))
+        given = event.get_extra(GIVEN)
+        withheld, put_in = exchanged(contexts, given or ())
         return Turn(
             umo=event.unified_msg_origin,
             cid=req.conversation.cid,
             contexts=contexts,
-            begin_dialogs=begin,
+            begin_dialogs=_begin_dialogs(contexts),
             system_chars=len(req.system_prompt or ""),
             tools_chars=tools_chars,
             user_id=str(event.get_sender_id() or ""),
@@ -365,9 +366,10 @@ class CompactPlugin(Star):
             stored_usage_tokens=reported_tokens(req.conversation.token_usage) or 0,
             own=lambda task: own_background_task(event, task),
             is_private=event.is_private_chat(),
-            is_handler_request=bool(event.get_extra(PREPARED)),
+            is_handler_request=made_by_handler,
             withheld=withheld,
             put_in=put_in,
+            found=None if given is None or made_by_handler else given[_begin_dialogs(given) :],
         )
 
     async def _notify(self, umo: str, is_private: bool, outcome: Outcome) -> None:
@@ -438,3 +440,8 @@ class CompactPlugin(Star):
     def _build_compact_args(self, result: ParseResult) -> CompactArgs:
         """A run's arguments from its parsed options and the settings in force."""
         return build_compact_args(result, self.service.settings)
+
+
+def _begin_dialogs(contexts: Sequence[Mapping[str, Any]]) -> int:
+    """How many messages of a persona stand in front of a history; they are never saved."""
+    return sum(1 for _ in takewhile(lambda message: message.get("_no_save"), contexts))

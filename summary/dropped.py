@@ -108,7 +108,9 @@ def _key(message: Message) -> bytes:
     calls = [f"{call.get('id')} {call_name(call)}" for call in tool_calls(message)]
     said = [str(message.get("role")), str(message.get("tool_call_id") or ""), *calls]
     digest = hashlib.sha256()
-    for text in (*said, *text_parts(message), *_media(message)):
+    # Some plugins join the parts of a text, or part it otherwise.
+    words = "".join("".join(text_parts(message)).split())
+    for text in (*said, words, *_media(message)):
         stored_text = text.encode("utf-8", "surrogatepass")
         digest.update(b"%d " % len(stored_text))
         digest.update(stored_text)

@@ -142,6 +142,14 @@ def may_be_head(message: Message) -> bool:
     return message.get("role") == "user" and message_text(message).startswith(HEAD_PREFIX)
 
 
+def begins_as_ours(message: Message) -> bool:
+    """Whether a message begins as our head summaries do; people correct them by hand."""
+    if not may_be_head(message):
+        return False
+    text = message_text(message).removeprefix(HEAD_PREFIX)
+    return text.startswith(tuple(_BACKGROUND.values()))
+
+
 def is_acknowledgement(message: Message) -> bool:
     """Whether a message is AstrBot's answer to a head summary."""
     return (

@@ -14,7 +14,14 @@ from itertools import islice
 
 from .archive import Archive
 from .archive_types import ArchivedMessage, Compaction
-from .heads import KnownHead, is_acknowledgement, is_gap_marker, may_be_head, text_hash
+from .heads import (
+    KnownHead,
+    begins_as_ours,
+    is_acknowledgement,
+    is_gap_marker,
+    may_be_head,
+    text_hash,
+)
 from .history import (
     CHECKPOINT,
     Message,
@@ -67,9 +74,9 @@ class Live:
     recent: frozenset[str] = frozenset()
 
     def has_head(self, messages: Sequence[Message]) -> bool:
-        """Whether a history still begins with the head summary."""
+        """Whether a history still begins with the head summary, corrected by hand or not."""
         first = next((m for m in messages if m.get("role") not in ("system", CHECKPOINT)), None)
-        return first is not None and self.is_head(first)
+        return first is not None and (self.is_head(first) or begins_as_ours(first))
 
     def is_head(self, message: Message) -> bool:
         """Whether a message is this head summary."""
@@ -117,6 +124,7 @@ def _telling(messages: Iterable[Message]) -> Iterator[Message]:
             is_job = is_wake_up(message_text(message))
         if (
             not is_job
+            and not message.get("_no_save")
             and role not in ("system", CHECKPOINT)
             and not is_acknowledgement(message)
             and not is_gap_marker(message)

@@ -48,7 +48,8 @@ class Turn:
     host will judge the request by, 0 if it estimates. `is_handler_request` is whether a plugin
     made the request, maybe long before it is sent. `own` lets the host cancel a task of ours
     with the session. `withheld` are saved messages that another plugin took out of the request,
-    `put_in` those it put there.
+    `put_in` those it put there. `found` is the stored history at the start, None where the
+    request was not made from it.
 
     `lists` are the message lists the runner held, oldest first, each with all that was added to
     it; `begun_length` is the length of the first when the agent began, this turn's user message
@@ -70,6 +71,7 @@ class Turn:
     is_handler_request: bool = False
     withheld: Sequence[Message] = ()
     put_in: Sequence[Message] = ()
+    found: Sequence[Message] | None = None
     started_seconds: float = field(default_factory=time.monotonic)
     lists: list[Sequence[object]] = field(default_factory=list)
     begun_length: int = 0
@@ -119,6 +121,11 @@ class Turn:
     def history(self) -> Sequence[Message]:
         """The saved messages at the start of the turn."""
         return self.contexts[self.begin_dialogs :] if self.begin_dialogs else self.contexts
+
+    @property
+    def stored(self) -> Sequence[Message]:
+        """The stored history at the start of the turn, as far as it is known."""
+        return self.history if self.found is None else self.found
 
     @property
     def final(self) -> Sequence[object]:

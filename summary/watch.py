@@ -78,7 +78,7 @@ class Watch:
     async def begin(self, turn: Turn) -> Additions:
         """Note a turn's start and say what its request is given (spec 3.4)."""
         self.follow(turn)
-        if not turn.history:
+        if not turn.stored:
             self._emptied[turn.cid] = turn.started_seconds
             async with self._archiving:
                 pass  # what is being archived from before is cleared below
@@ -102,7 +102,7 @@ class Watch:
             return given
         uses_tools = chat is not None and chat.uses_tools
         given = replace(given, recallable=self._service.settings.recall_tool and uses_tools)
-        history = turn.history
+        history = turn.stored
         if live.record_id and live.has_head(history):
             about_to_go = self._will_trim(turn, window)
             return replace(given, system_text=live.as_system_text() if about_to_go else "")
@@ -167,7 +167,7 @@ class Watch:
         """
         final = await in_thread(stored_final, turn, self._service.host)
         # What a plugin put into a request is not always saved: then the old end stands.
-        ends = [turn.history, turn.withheld, final]
+        ends = [turn.stored, final]
         if turn.is_handler_request:
             ends.append(await self._current(turn))
         await self.lives.remember(turn.cid, *ends)
@@ -202,7 +202,7 @@ class Watch:
         await self._service.note_begin_dialogs(turn.cid, turn.begin_dialogs)
         await self._note_figures(turn, added)
         live = await self.lives.get(turn.cid)
-        headless = live is not None and live.record_id and not live.has_head(turn.history)
+        headless = live is not None and live.record_id and not live.has_head(turn.stored)
         if headless and await self.wakeups.heal(turn.umo, turn.cid) is Healed.HEALED:
             return  # what this turn showed was the history from before the compaction
         if not self._is_judged(turn, added):

@@ -133,6 +133,7 @@ class FakeBot:
             history = plugin(made) if plugin else made
             turn = self.begun(umo, cid, history, handler=contexts is not None)
             turn.withheld, turn.put_in = exchanged(history, made)
+            turn.found = made if contexts is None else None
             given = await self.watch.begin(turn)
             if given.contexts is not None:
                 history = [dict(message) for message in given.contexts]
