@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -191,6 +191,65 @@ async def test_the_same_job_before_and_after_a_clearing_ties_nothing(bot: FakeBo
     assert "M-1" not in given.system_text + str(seen)
     await bot.turn(f"M-10 {FILLER * 9}")
     await bot.compact()
+    assert "M-1 " not in model(bot).requests[-1].user
+
+
+FACT = {"role": "user", "content": "Remember that the user likes tea."}
+
+
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        lambda made: [FACT, *made],
+        lambda made: [{"role": "system", "content": "Today is fine."}, *made],
+        lambda made: [*made, {**FACT, "_no_save": True}],
+    ],
+    ids=["said", "system", "not saved"],
+)
+async def test_what_a_plugin_puts_into_each_request_ties_nothing(
+    bot: FakeBot, plugin: Callable[[list[Any]], list[Any]]
+) -> None:
+    seed(bot, talk(1, 6))
+    await bot.compact()
+    await bot.turn("M-8", plugin=plugin)
+    await bot.looked_through()
+    bot.reset()
+
+    for number in (9, 10):
+        given, seen = await bot.turn(f"M-{number}", plugin=plugin)
+        await bot.looked_through()
+        assert "M-1" not in given.system_text + str([m for m in seen if "M-10" not in str(m)])
+
+
+async def test_a_plugin_that_rewrites_each_request_does_not_hide_the_summary(bot: FakeBot) -> None:
+    seed(bot, talk(1, 6))
+    await bot.compact()
+    await bot.turn("M-8", trim=keep_turns(1))
+    await bot.looked_through()
+
+    given, _ = await bot.turn(
+        "M-9", plugin=lambda made: [{**m, "content": f"> {m['content']}"} for m in made]
+    )
+
+    assert "M-1" in given.system_text
+
+
+async def test_a_summary_corrected_by_hand_is_the_one_that_counts(bot: FakeBot) -> None:
+    """The old one is neither given to the chat's model nor to the next summary's."""
+    seed(bot, talk(1, 6))
+    await bot.compact()
+    cid = bot.host.current[UMO]
+    history = bot.host.history(cid)
+    history[0] = {**history[0], "content": history[0]["content"].replace("M-1", "M-ONE")}
+    seed(bot, [*history, *talk(8, 9)])
+
+    given, _ = await bot.turn(f"M-10 {FILLER * 9}")
+    await bot.looked_through()
+    await bot.compact()
+
+    assert given.system_text == ""
+    assert given.recallable
+    assert "M-ONE" in model(bot).requests[-1].user
     assert "M-1 " not in model(bot).requests[-1].user
 
 

@@ -640,6 +640,17 @@ async def test_what_a_plugin_takes_out_is_archived_though_one_like_it_stays(
     assert [json.loads(m.raw) for batch in batches for m in batch.messages] == [taken]
 
 
+async def test_texts_that_a_plugin_parts_otherwise_are_the_same(bot: FakeBot) -> None:
+    parts = [{"type": "text", "text": "M-1"}, {"type": "text", "text": "and more"}]
+    seed(bot, [{"role": "user", "content": parts}, *talk(2, 2)[1:], *talk(3, 4)])
+    joined = {"role": "user", "content": "M-1\nand more"}
+
+    await bot.turn("M-5", plugin=lambda made: [joined, *made[1:]])
+    await bot.looked_through()
+
+    assert await pending_texts(bot) == []
+
+
 async def test_a_picture_that_a_plugin_replaces_is_archived(bot: FakeBot) -> None:
     said = {"role": "assistant", "content": "I see."}
     seed(bot, [picture("B"), said, *talk(1, 2)])
