@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from .archive_types import SpanMessage
 from .archiving import Noted, to_archive
@@ -18,6 +18,7 @@ from .history import (
     Message,
     Stored,
     call_name,
+    media_url,
     parse_history,
     stored,
     text_parts,
@@ -110,22 +111,13 @@ def _key(message: Message) -> bytes:
     digest = hashlib.sha256()
     # Some plugins join the parts of a text, or part it otherwise.
     words = "".join("".join(text_parts(message)).split())
-    for text in (*said, words, *_media(message)):
+    content = message.get("content")
+    media = filter(None, map(media_url, content if isinstance(content, list) else ()))
+    for text in (*said, words, *media):
         stored_text = text.encode("utf-8", "surrogatepass")
         digest.update(b"%d " % len(stored_text))
         digest.update(stored_text)
     return digest.digest()
-
-
-def _media(message: Message) -> Iterator[str]:
-    """The addresses of a message's images and clips, data included."""
-    content = message.get("content")
-    for part in content if isinstance(content, list) else ():
-        kind = part.get("type") if isinstance(part, dict) else None
-        holder = part.get(kind) if isinstance(kind, str) else None
-        url = holder.get("url") if isinstance(holder, dict) else holder
-        if isinstance(url, str) and kind != "text":
-            yield url
 
 
 def _is_ours(message: Message, live: Live | None) -> bool:

@@ -140,6 +140,14 @@ def message_text(message: Message) -> str:
     return content if isinstance(content, str) else "\n".join(text_parts(message))
 
 
+def media_url(part: object) -> str:
+    """The address of an image or a clip, data included; empty where a part is none."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    holder = part.get(kind) if isinstance(part, dict) and isinstance(kind, str) else None
+    url = holder.get("url") if isinstance(holder, dict) else holder
+    return url if isinstance(url, str) and kind != "text" else ""
+
+
 def tool_calls(message: Message) -> list[dict[str, Any]]:
     """The tool calls of an assistant message that have the shape of one."""
     calls = message.get("tool_calls")

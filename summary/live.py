@@ -27,6 +27,7 @@ from .history import (
     Message,
     call_name,
     content_hash,
+    media_url,
     message_text,
     stored_as,
     tool_calls,
@@ -149,11 +150,7 @@ def message_hash(message: Message) -> str:
 def _first_part(message: Message) -> str:
     """The beginning of a message without text: its image, most likely."""
     content = message.get("content")
-    part = content[0] if isinstance(content, list) and content else None
-    kind = part.get("type") if isinstance(part, dict) else None
-    holder = part.get(kind) if isinstance(part, dict) and isinstance(kind, str) else None
-    url = holder.get("url") if isinstance(holder, dict) else holder
-    return url[:_TELLING] if isinstance(url, str) else ""
+    return media_url(content[0])[:_TELLING] if isinstance(content, list) and content else ""
 
 
 async def read_live(archive: Archive, cid: str, latest: Compaction | None) -> Live | None:
@@ -169,7 +166,7 @@ async def read_live(archive: Archive, cid: str, latest: Compaction | None) -> Li
     noted = await archive.get_state(cid, _RECENT)
     recent = frozenset(json.loads(noted)) if noted else frozenset()
     if latest is not None:
-        # The end of the history as the swap wrote it: known before any turn notes another one.
+        # The ends of the history as the swap wrote it: known before any turn notes another one.
         recent |= frozenset(json.loads(latest.prefix_json).get("recent", ()))
     if latest is None:
         return Live(0, "", "", False, "zh", recent)
@@ -216,7 +213,7 @@ async def bury(archive: Archive, cid: str) -> None:
 
 
 async def note_end(archive: Archive, cid: str, *ends: Sequence[Message]) -> None:
-    """Keep how a conversation's history ends, to know it again; also over a restart.
+    """Keep how a conversation's history begins and ends, to know it again; also over a restart.
 
     Noted for every conversation: one that has no past yet may get one at any moment. Noted
     before something of it is archived: a crash in between must not make a living past foreign.

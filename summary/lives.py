@@ -44,7 +44,7 @@ class Lives:
         self._known.pop(cid, None)
 
     async def remember(self, cid: str, *ends: Sequence[Message]) -> None:
-        """Note how a conversation's history ends now: with the ends of these lists."""
+        """Note how a conversation's history begins and ends now: as these lists do."""
         await note_end(await self._service.archive(), cid, *ends)
         self.changed(cid)
 

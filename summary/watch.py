@@ -112,7 +112,7 @@ class Watch:
                 return replace(given, contexts=now)
         if history and live.covers(history):
             return replace(given, system_text=live.as_system_text())
-        # Another plugin may have emptied this request alone: look before it is forgotten.
+        # A plugin's request may hold another history: look before this one is forgotten.
         now = await self._current(turn)
         if now and (live.has_head(now) or live.covers(now)):
             return given
@@ -161,7 +161,7 @@ class Watch:
             self._unnoted += Counter()  # those at zero go
 
     async def _record(self, turn: Turn, *, saved: bool) -> None:
-        """Note how the history ends, and archive the messages the host dropped in this turn.
+        """Note the history's ends, and archive the messages the host dropped in this turn.
 
         `saved` is whether it had the time to save; else what it dropped is gone soon.
         """
