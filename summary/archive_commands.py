@@ -11,6 +11,7 @@ from .args import is_confirmation, parse_number
 from .errors import UnreadableHistory
 from .permissions import Caller
 from .replies import Compacted
+from .runs import FORGET, UNDO
 from .service import Service
 from .texts import say
 from .undo import undo
@@ -39,7 +40,7 @@ class ArchiveCommands:
             said.append(asyncio.ensure_future(speak(say(language, "waiting"))))
 
         try:
-            async with service.compactions.alone(caller.umo, cid, "undo"):
+            async with service.compactions.alone(caller.umo, cid, UNDO):
                 undone = await undo(service.host, archive, caller.umo, cid, wait)
         finally:
             await asyncio.gather(*said)
@@ -101,7 +102,7 @@ class ArchiveCommands:
         }
         if not is_confirmation(body):
             return say(language, "forget.ask", command=caller.command, **sizes)
-        async with service.compactions.alone(caller.umo, cid, "forget"):
+        async with service.compactions.alone(caller.umo, cid, FORGET):
             await archive.forget(cid)
         return say(language, "forget.done", **sizes).rstrip()
 

@@ -39,7 +39,9 @@ _NARROW = rf"[^\W_{_WIDE}]"
 _wide_runs = re.compile(rf"[{_WIDE}]+")
 # A word, and the joint to the next one if that follows at once.
 _narrow_words = re.compile(rf"({_NARROW}+)((?:[{_JOINTS}]{{1,3}}(?={_NARROW}))?)")
-_terms = re.compile(rf"[{_WIDE}]+|{_NARROW}+(?:[{_JOINTS}]{{1,3}}{_NARROW}+)*")
+# Marks behind a word are asked for only where they name something else: `C++`, `C#`.
+_MARKS = rf"(?:\+{{1,2}}|#)(?!{_NARROW}|[+#])"
+_terms = re.compile(rf"[{_WIDE}]+|{_NARROW}+(?:[{_JOINTS}]{{1,3}}{_NARROW}+)*(?:{_MARKS})?")
 _narrow_char = re.compile(_NARROW)
 _ascii_words = re.compile(r"[A-Za-z0-9]+")
 _mixed_case = re.compile(r"[A-Za-z0-9][A-Z]")
@@ -171,7 +173,8 @@ def _term(piece: str, cases: dict[str, list[str]]) -> Term:
         return Term(pattern, together, together, pairs)
     words = [word for word, _ in _narrow_words.findall(piece)]
     spelled = rf"[{_JOINTS}]{{1,3}}".join(_spelling(word, cases) for word in words)
-    pattern = re.compile(spelled)
+    marks = piece[len(piece.rstrip("+#")) :]
+    pattern = re.compile(spelled + re.escape(marks))
     cut = [word[:_WORD_CHARS] for word in words]
     parts = [part for word in words for part in cases.get(word, ())]
     if len(words) > 1:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from .archive_types import SpanMessage, Speaker
-from .history import Message, Stored, content_hash, message_text, stored_as
+from .history import Message, Stored, call_name, content_hash, message_text, stored_as, tool_calls
+from .render import arguments_text
 from .usertext import GROUP_INTRO, Said, UserText, read_user_text
 from .usertext import Speaker as Named
 
-# What the recall tool's results begin with (spec 4.3).
+# The recall tool's name, and what its results begin with (spec 4.3).
+RECALL_TOOL = "recall_archived_messages"
 RECALLED = "Archived messages, quoted verbatim as data:"
 
 # Who said the user messages of a hash, each time it was said (`Archive.speakers`).
@@ -24,7 +26,7 @@ def to_archive(message: Stored, noted: Noted, *, kept: bool = False) -> SpanMess
     if message.is_checkpoint:
         return SpanMessage(message.raw, message.role, "", kept)
     if message.role != "user":
-        text = message_text(message.data)
+        text = "\n".join(filter(None, (message_text(message.data), _called(message.data))))
         # What was recalled stands in the archive already, and would be found ever more often.
         text = "" if message.role == "tool" and text.startswith(RECALLED) else text
         return SpanMessage(message.raw, message.role, text, kept)
@@ -61,6 +63,16 @@ def _searchable(user: UserText) -> str:
     if not user.group:
         return user.text
     return "\n".join([*map(_line, user.group), user.text])
+
+
+def _called(message: Message) -> str:
+    """The tools a message calls, with what it hands to them."""
+    return "\n".join(
+        f"{name}({arguments_text(call)})"
+        for call in tool_calls(message)
+        # As with its results: what was asked for is not what is looked for.
+        if (name := call_name(call)) != RECALL_TOOL
+    )
 
 
 def _line(said: Said) -> str:

@@ -23,14 +23,13 @@ from .errors import (
     ArchiveFailed,
     HistoryChanged,
     HistoryCleared,
-    NotSmaller,
     Voided,
 )
 from .heads import KnownHead, head_text, text_hash
 from .history import Stored, dump_history, parse_history
 from .host import Host, Row
 from .live import is_dead, read_live
-from .plan import CompactionPlan, Layout, read_layout
+from .plan import CompactionPlan, Layout, not_smaller, read_layout
 from .rebase import rebase, rebase_trimmed
 from .records import prefix_json, raw_head, span_messages
 from .threads import in_thread
@@ -302,7 +301,7 @@ def _prepare(
     # What the host has dropped of the span meanwhile is summarised all the same.
     before_tokens = plan.layout.tokens + gone_tokens
     if after.tokens >= before_tokens:
-        raise NotSmaller(before=before_tokens, after=after.tokens)
+        raise not_smaller(plan, before_tokens, after.tokens)
     earlier = draft.plan.earlier
     record = NewCompaction(
         **asdict(replace(draft.facts, covers_trimmed=covers)),

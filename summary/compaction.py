@@ -18,6 +18,7 @@ from .engines import Prepared
 from .errors import (
     ArchiveFailed,
     Busy,
+    BusyOtherwise,
     CompactError,
     HistoryCleared,
     LargeMessage,
@@ -47,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 class Compactions:
-    """Runs compactions. `running` holds those in flight by conversation."""
+    """Runs compactions. `running` holds what is done to conversations now, one thing to each."""
 
     def __init__(self, host: Host, archive: Callable[[], Awaitable[Archive]]) -> None:
         self._host = host
@@ -111,6 +112,10 @@ class Compactions:
         async with self.alone(order.umo, order.cid, order.trigger, listener) as run:
             return await self._run(run, order)
 
+    def is_compacting(self, cid: str) -> bool:
+        """Whether a conversation is being compacted now."""
+        return cid in self.running and self.running[cid].compacts
+
     @asynccontextmanager
     async def alone(
         self, umo: str, cid: str, trigger: str, listener: Listener | None = None
@@ -121,8 +126,8 @@ class Compactions:
             Busy: another one does.
         """
         # No await between look and entry: two commands at once make one run.
-        if cid in self.running:
-            raise Busy
+        if (other := self.running.get(cid)) is not None:
+            raise Busy if other.compacts else BusyOtherwise
         run = Run(umo, cid, trigger, listener, asyncio.current_task())
         self.running[cid] = run
         try:

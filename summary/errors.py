@@ -7,6 +7,7 @@ CompactError
 │   ├── NoConversation
 │   └── UnreadableHistory
 ├── Busy                     the user: wait, a compaction of this conversation runs
+│   └── BusyOtherwise        or an undo of one, or something as short
 ├── SummaryFailed            the summary model or its limits; trying again may help
 │   ├── ProviderFailed
 │   │   └── ContextTooLong
@@ -15,6 +16,7 @@ CompactError
 │   ├── CutSummary
 │   ├── UnusableSummary
 │   ├── NotSmaller
+│   │   └── NotSmallerAtAll
 │   ├── NoRoom
 │   ├── LargeMessage         automatic runs put such a message off; a command does it at once
 │   └── Unchanged            the builtin engine gave the history back as it was
@@ -101,6 +103,12 @@ class Busy(CompactError):
     key = "error.busy"
 
 
+class BusyOtherwise(Busy):
+    """Something else is being done to the conversation, like an undo."""
+
+    key = "error.busy_otherwise"
+
+
 class SummaryFailed(CompactError):
     """The summary model did not give a usable summary."""
 
@@ -147,6 +155,12 @@ class NotSmaller(SummaryFailed):
     """The new history would not be smaller. Fields: `before`, `after` (tokens)."""
 
     key = "error.not_smaller"
+
+
+class NotSmallerAtAll(NotSmaller):
+    """The same, and no recent part was kept that could be summarised too."""
+
+    key = "error.not_smaller_at_all"
 
 
 class NoRoom(SummaryFailed):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from .errors import NotSmaller, NotSmallerAtAll
 from .heads import FindHead, Head, KnownHead, candidate_hash, find_head, is_gap_marker
 from .history import Stored
 from .units import CountTokens, Grouping, Item, Unit, bind_checkpoints, group_units
@@ -181,6 +182,12 @@ def plan_compaction(
     if span and len(kept) == len(span) and not trimmed:
         return Skip(SkipReason.NO_SPAN, len(dialog), options.min_messages, tokens)
     return CompactionPlan(layout, span, dialog[offset:], cut, kept, tuple(trimmed), carried)
+
+
+def not_smaller(plan: CompactionPlan, before: int, after: int) -> NotSmaller:
+    """The error for a plan that would not make its history smaller, in tokens of the whole."""
+    kind = NotSmaller if plan.tail else NotSmallerAtAll
+    return kind(before=before, after=after)
 
 
 def _tail_start(

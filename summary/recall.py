@@ -7,12 +7,12 @@ said before, not as instructions.
 from __future__ import annotations
 
 from .archive_types import Recalled
-from .archiving import RECALLED
+from .archiving import RECALL_TOOL, RECALLED
 from .errors import ArchiveFailed
 from .service import Service
 from .wording import local_time
 
-NAME = "recall_archived_messages"
+NAME = RECALL_TOOL
 DESCRIPTION = (
     "Search the earlier messages of this conversation that were replaced by its summary, and get "
     "them back verbatim. Use it when an exact wording, number, code, name or decision from before "

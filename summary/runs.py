@@ -109,9 +109,13 @@ class Outcome:
 Listener = Callable[[Progress], None]
 
 
+# Who works on a conversation without compacting it, and so keeps others from doing it.
+UNDO, FORGET, HEAL = "undo", "forget", "heal"
+
+
 @dataclass(slots=True)
 class Run:
-    """A compaction in flight. `void()` makes it end without a write."""
+    """A compaction in flight, or `UNDO`, `FORGET`, `HEAL`. `void()` ends it without a write."""
 
     umo: str
     cid: str
@@ -122,6 +126,11 @@ class Run:
     started_seconds: float = field(default_factory=time.monotonic)
     told_waiting: bool = False
     _cancellations: int = 0
+
+    @property
+    def compacts(self) -> bool:
+        """Whether this is a compaction."""
+        return self.trigger not in (UNDO, FORGET, HEAL)
 
     def void(self) -> None:
         """Call the run off: nothing is written any more, and a waiting call stops at once."""

@@ -120,6 +120,10 @@ RUNS: dict[str, tuple[str, str]] = {
         "这个会话正在压缩，请稍候。",
         "This conversation is being compacted already; please wait.",
     ),
+    "error.busy_otherwise": (
+        "另一条命令正在处理这个会话（比如撤销），请稍候。",
+        "Another command is still at work on this conversation (an undo, say); please wait.",
+    ),
     "error.summary": (
         "❌ 没有得到可用的摘要，历史未改动。可以稍后再试，或换一个模型。",
         "❌ No usable summary came back; the history is unchanged. Try again or use another model.",
@@ -187,6 +191,13 @@ RUNS: dict[str, tuple[str, str]] = {
             "❌ It would not get smaller (about {before} → {after} tokens); the history is "
             "unchanged. Wait until the conversation is longer, or put its recent part into the "
             "summary too with {command} keep 0."
+        ),
+    ),
+    "error.not_smaller_at_all": (
+        "❌ 压缩后不会变小（约 {before} → {after} tokens），历史未改动。可以等对话再长一些再压缩。",
+        (
+            "❌ It would not get smaller (about {before} → {after} tokens); the history is "
+            "unchanged. Wait until the conversation is longer."
         ),
     ),
     "error.no_room": (

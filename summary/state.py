@@ -51,7 +51,7 @@ async def session_state(
         count_line=counted.messages if counted else None,
         count_rule=counted.source if counted else "setting",
         auto_compact=settings.auto_compact,
-        running=cid in service.compactions.running,
+        running=service.compactions.is_compacting(cid),
         template=service.template(umo, args),
     )
     messages = [message.data for message in layout.stored]

@@ -6,10 +6,9 @@ from .budget import Limits
 from .cache import ChunkCache
 from .engine import summarize
 from .engines import Job, OnStep, Prepared, Summarized, sample_texts
-from .errors import NotSmaller
 from .heads import acknowledgement, head_message
 from .host import Host, Model
-from .plan import CompactionPlan
+from .plan import CompactionPlan, not_smaller
 from .retention import apply_count_rule
 from .task import PreparedTask, SummaryTask, prepare
 from .templates import choose_language, choose_template
@@ -58,7 +57,7 @@ class StructuredEngine:
         task: PreparedTask = prepared.task
         if task.asked_tokens == 0:
             # Said in the figures people know: those of the whole history.
-            raise NotSmaller(before=plan.layout.tokens, after=(prepared.after_tokens or 0) + 1)
+            raise not_smaller(plan, plan.layout.tokens, (prepared.after_tokens or 0) + 1)
         result = await summarize(task, model, on_step, self._cache)
         first = len(plan.trimmed)
         return Summarized(

@@ -14,6 +14,7 @@ from .errors import CompactError, UnreadableHistory
 from .healing import Healed, heal
 from .history import message_text, parse_history
 from .lives import Lives
+from .runs import HEAL
 from .service import Service
 from .threads import in_thread
 
@@ -78,7 +79,7 @@ class Wakeups:
         service = self._service
         if cid in service.compactions.running:
             return Healed.INTACT
-        async with service.compactions.alone(umo, cid, "heal"):
+        async with service.compactions.alone(umo, cid, HEAL):
             healed = await heal(service.host, await service.archive(), umo, cid)
         if healed is not Healed.INTACT:
             service.log.info("the history of %s was put back: %s", umo, healed.value)

@@ -91,6 +91,9 @@ async def archive(tmp_path: Path) -> AsyncIterator[Archive]:
         ("a ≠ b", "≠"),
         ("a ⩽ b ⟶ c", "⟶"),
         ("约 5‰", "‰"),
+        ("we use C++, mostly", "C++"),
+        ("会 C# 和 Java", "c#"),
+        ("共 30+ 人", "30+"),
         ('he said "quoted"', '"quoted"'),
         ("电话13800138000", "13800138000"),
         ("x" * 500, "x" * 500),
@@ -204,6 +207,13 @@ async def test_a_query_found_only_in_part_says_so(archive: Archive) -> None:
     (found,) = await archive.search(CID, "保险柜密码")
     assert not found.is_exact
     assert found.snippet == "保险柜的密码在信封里"
+
+
+async def test_marks_that_make_another_name_count(archive: Archive) -> None:
+    await compact(archive, "vitamin C", "we use C++, mostly", "and some C#")
+    for query, text in (("C++", "we use C++, mostly"), ("c#", "and some C#")):
+        assert [f.snippet for f in await archive.search(CID, query) if f.is_exact] == [text]
+    assert len([f for f in await archive.search(CID, "c") if f.is_exact]) == 3
 
 
 async def test_one_word_of_many_is_no_answer_to_a_search(archive: Archive) -> None:

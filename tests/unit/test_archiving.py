@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from astrbot_plugin_compact.summary.archive_types import SpanMessage, Speaker
-from astrbot_plugin_compact.summary.archiving import RECALLED, to_archive, voices
+from astrbot_plugin_compact.summary.archiving import RECALL_TOOL, RECALLED, to_archive, voices
 from astrbot_plugin_compact.summary.history import content_hash, stored
 
 from tests.unit.histories import assistant, checkpoint, result, user
@@ -75,6 +75,18 @@ def test_what_was_recalled_is_not_found_again() -> None:
     assert to_archive(stored(said), {}).text == said["content"]
     other = {"role": "tool", "tool_call_id": "c1", "content": f"> {RECALLED}"}
     assert to_archive(stored(other), {}).text == other["content"]
+
+
+def test_what_a_tool_was_called_with_is_found() -> None:
+    function = {"name": "write_file", "arguments": '{"path": "src/\\u8868.py"}'}
+    message = {"role": "assistant", "content": "好的", "tool_calls": [
+        {"id": "c1", "type": "function", "function": function},
+        {"id": "c2", "type": "function", "function": {"name": "now", "arguments": None}},
+        {"id": "c3", "type": "function", "function": {"name": RECALL_TOOL, "arguments": "{}"}},
+        None,
+    ]}  # fmt: skip
+    expected = '好的\nwrite_file({"path": "src/表.py"})\nnow()'
+    assert to_archive(stored(message), {}).text == expected
 
 
 def test_the_groups_voices_begin_the_text() -> None:

@@ -19,6 +19,7 @@ from astrbot_plugin_compact.summary.engines import Job
 from astrbot_plugin_compact.summary.errors import (
     ArchiveFailed,
     Busy,
+    BusyOtherwise,
     CompactError,
     EmptySummary,
     HistoryChanged,
@@ -27,13 +28,14 @@ from astrbot_plugin_compact.summary.errors import (
     NoConversation,
     NoRoom,
     NotSmaller,
+    NotSmallerAtAll,
     ProviderFailed,
     UnreadableHistory,
     Voided,
 )
 from astrbot_plugin_compact.summary.history import content_hash, parse_history
 from astrbot_plugin_compact.summary.plan import PlanOptions, Skip, SkipReason
-from astrbot_plugin_compact.summary.runs import Order, Outcome, Preview, Progress
+from astrbot_plugin_compact.summary.runs import UNDO, Order, Outcome, Preview, Progress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -308,8 +310,11 @@ async def test_a_failed_run_changes_nothing_and_says_so(runs: Runs, error: Excep
 
 async def test_a_summary_that_saves_nothing_is_not_kept(runs: Runs) -> None:
     before = runs.world.text
-    with pytest.raises(NotSmaller):
+    with pytest.raises(NotSmaller) as kept:
         await runs.run(SUMMARY * 1_000)
+    with pytest.raises(NotSmallerAtAll):  # which does not advise to keep nothing
+        await runs.run(SUMMARY * 1_000, keep_recent_ratio=0)
+    assert type(kept.value) is NotSmaller
     assert runs.world.text == before
 
 
@@ -424,9 +429,10 @@ async def test_another_conversation_may_run_meanwhile(runs: Runs) -> None:
 
 
 async def test_who_works_alone_keeps_runs_away(runs: Runs) -> None:
-    async with runs.compactions.alone(UMO, runs.world.cid, "undo"):
-        with pytest.raises(Busy):
+    async with runs.compactions.alone(UMO, runs.world.cid, UNDO):
+        with pytest.raises(BusyOtherwise):
             await runs.run()
+        assert not runs.compactions.is_compacting(runs.world.cid)
     assert isinstance(await runs.run(SUMMARY), Outcome)
 
 

@@ -115,6 +115,7 @@ def test_nothing_to_do_is_said_with_numbers(reason: SkipReason, language: str) -
     ("error", "words"),
     [
         (errors.Busy(), "这个会话正在压缩"),
+        (errors.BusyOtherwise(), "撤销"),
         (errors.HistoryCleared(), "压缩期间会话被清空"),
         (errors.HistoryChanged(), "压缩期间历史被改动"),
         (errors.Unchanged(), "压缩未生效"),
