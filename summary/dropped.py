@@ -30,6 +30,8 @@ from .turns import Turn
 
 # So many messages tell how a history ends.
 _END_LENGTH = 24
+# So many messages that plugins put in are known of a conversation.
+_MOST_PUT_IN = 2_000
 
 
 def dropped(
@@ -70,12 +72,40 @@ def dropped(
     return spans
 
 
+class PutIn:
+    """What other plugins put into the requests of a conversation and may take out again.
+
+    Some put a text of theirs into each request and take the last one out, some rewrite the whole
+    history in every turn: it is not the talk. As many are known as were put in, the newest ones.
+    """
+
+    def __init__(self) -> None:
+        self._keys: Counter[bytes] = Counter()
+
+    def note(self, turn: Turn) -> None:
+        """Note what is new in a turn's request; copies of what was taken out are not."""
+        new = Counter(map(_key, turn.put_in))
+        new.subtract(map(_key, turn.withheld))
+        for key, count in (+new).items():
+            self._keys[key] = self._keys.pop(key, 0) + count
+        while len(self._keys) > _MOST_PUT_IN:
+            del self._keys[next(iter(self._keys))]
+
+    def takes_back(self, key: bytes) -> bool:
+        """Whether one like this was put in and is still known; then it is known no more."""
+        if self._keys[key] <= 0:
+            return False
+        self._keys[key] -= 1
+        return True
+
+
 def withheld(
-    turn: Turn, row_text: str, live: Live | None, noted: Noted, host: Host
+    turn: Turn, row_text: str, live: Live | None, noted: Noted, host: Host, put_in: PutIn
 ) -> list[SpanMessage]:
     """The messages to archive of those another plugin kept from the request.
 
-    AstrBot saves what the request held; a plugin that puts copies into it takes nothing out.
+    AstrBot saves what the request held; a plugin that puts copies into it takes nothing out, and
+    neither does one that takes back what it had `put_in` before.
     """
     # Copies that took their places, and all of them if nothing was saved.
     spare = _stored_besides(turn, row_text, host)
@@ -92,7 +122,7 @@ def withheld(
         key = _key(message)
         if spare[key] > 0:
             spare[key] -= 1
-        elif not _is_ours(message, live):
+        elif not _is_ours(message, live) and not put_in.takes_back(key):
             spans.append(to_archive(stored(message), noted))
     return spans
 

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from .automatic import Automatic, Notify
 from .bounded import Bounded
-from .dropped import dropped, stored_added, stored_final, withheld
+from .dropped import PutIn, dropped, stored_added, stored_final, withheld
 from .errors import CompactError
 from .facts import tokens_per_char, turn_count_line, turn_facts, was_answered
 from .healing import Healed
@@ -54,6 +54,7 @@ class Watch:
         self._usage: Bounded[int] = Bounded(1000)
         # When a turn last found a conversation empty: what was dropped before, the user cleared.
         self._emptied: Bounded[float] = Bounded(1000)
+        self._put_in: Bounded[PutIn] = Bounded(1000)
         self._archiving = asyncio.Lock()
         self._in_order: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         service.compactions.on_ended.append(self._worked_on)
@@ -171,6 +172,12 @@ class Watch:
         if turn.is_handler_request:
             ends.append(await self._current(turn))
         await self.lives.remember(turn.cid, *ends)
+        await self._archive_gone(turn, saved=saved)
+        if saved and turn.put_in:
+            await in_thread(self._put_in_of(turn.cid).note, turn)
+            turn.withheld = turn.put_in = ()
+
+    async def _archive_gone(self, turn: Turn, *, saved: bool) -> None:
         if not turn.was_trimmed and not turn.withheld:
             return
         row = await self._service.host.read(turn.cid)
@@ -184,8 +191,8 @@ class Watch:
         noted = await archive.speakers(turn.cid)
         spans = []
         if saved and turn.withheld:
-            spans += await in_thread(withheld, turn, row.text or "", live, noted, host)
-            turn.withheld = ()
+            put_in = self._put_in_of(turn.cid)
+            spans += await in_thread(withheld, turn, row.text or "", live, noted, host, put_in)
         if turn.was_trimmed:
             spans += await in_thread(dropped, turn, gone, text, live, noted, host)
         async with self._archiving:
@@ -194,6 +201,10 @@ class Watch:
                 turn.archived.update(map(id, gone))
                 self.lives.changed(turn.cid)
         self._service.compactions.trims.archived(turn.cid)
+
+    def _put_in_of(self, cid: str) -> PutIn:
+        self._put_in[cid] = known = self._put_in.get(cid) or PutIn()
+        return known
 
     async def _notice(self, turn: Turn) -> None:
         host = self._service.host

@@ -594,6 +594,47 @@ async def test_what_a_plugin_takes_out_of_a_request_is_archived(
     assert await pending_texts(bot) == [*before, "one"]
 
 
+@pytest.mark.parametrize("copies", [False, True], ids=["as they are", "copies"])
+async def test_what_a_plugin_had_put_in_is_not_archived_when_it_takes_it_out(
+    bot: FakeBot, copies: bool
+) -> None:
+    """A text of its own in each request, as memories and prompts are, the last one taken out."""
+
+    def plugin(made: list[Any]) -> list[Any]:
+        rest = [m for m in made if not m["content"].startswith("memory")]
+        rest = [dict(message) for message in rest] if copies else rest
+        return [{"role": "user", "content": f"memory {len(made)}"}, *rest]
+
+    seed(bot, talk(1, 3))
+    for number in range(4, 8):
+        await bot.turn(f"M-{number}", plugin=plugin)
+        await bot.looked_through()
+    assert await pending_texts(bot) == []
+
+    # What others say is theirs, also where it is the same: as many as it put in are let go.
+    await bot.turn("memory 12", plugin=plugin)
+    await bot.looked_through()
+    await bot.turn("M-9", plugin=lambda made: [m for m in made if "memory" not in m["content"]])
+    await bot.looked_through()
+    assert await pending_texts(bot) == ["memory 12", "re: memory 12"]
+
+
+async def test_of_a_history_rewritten_in_every_turn_the_words_said_are_archived_once(
+    bot: FakeBot,
+) -> None:
+    def plugin(made: list[Any]) -> list[Any]:
+        return [{**m, "content": f"> {m['content']}"} for m in made]
+
+    seed(bot, talk(1, 2))
+    said = [message["content"] for message in talk(1, 2)]
+    for number in range(3, 7):
+        await bot.turn(f"M-{number}", plugin=plugin)
+        await bot.looked_through()
+        if number > 3:
+            said += [f"M-{number - 1}", f"re: M-{number - 1}"]
+    assert await pending_texts(bot) == said
+
+
 @pytest.mark.parametrize(
     "plugin",
     [
