@@ -652,7 +652,7 @@ async def test_a_plugin_that_takes_nothing_out_archives_nothing(bot: FakeBot, pl
     # Copies are the talk all the same.
     await bot.turn("two", plugin=lambda made: [m for m in made if "M-1 " not in m["content"]])
     await bot.looked_through()
-    assert await pending_texts(bot) == [m["content"] for m in talk(1, 1)]
+    assert await pending_texts(bot) == [talk(1, 1)[0]["content"]]
 
 
 def picture(last: str) -> dict[str, Any]:
