@@ -226,6 +226,20 @@ class AstrBotHost:
             for dumped in dump_messages_with_checkpoints([message])
         ]
 
+    def add_to_prompt(self, messages: Sequence[object], text: str) -> bool:
+        """Put a text at the end of the system prompt in a runner's list, never to be saved.
+
+        Returns whether there was none, so that it is a message of its own now, in front.
+        """
+        first = messages[0] if messages else None
+        # AstrBot leaves the first system message out when it saves.
+        if isinstance(first, Message) and first.role == "system" and isinstance(first.content, str):
+            first.content += text
+            return False
+        if isinstance(messages, list):
+            messages.insert(0, Message(role="system", content=text.lstrip()))
+        return isinstance(messages, list)
+
     def core(self, umo: str) -> CoreCompression:
         """AstrBot's own compression settings for a session."""
         return core_compression_settings(self._context, umo)

@@ -295,9 +295,9 @@ class CompactPlugin(Star):
 
     @filter.on_llm_tool_respond()
     async def tool_answered(self, event: AstrMessageEvent, *_: Any) -> None:
-        """Keep the list of this step: AstrBot may trim again before the next."""
+        """Keep the list of this step and what it is about to lose: AstrBot may trim again."""
         if turn := self._noted(event):
-            turn.look()
+            await self.watch.tool_answered(turn)
 
     @filter.on_llm_response()
     async def model_answered(self, event: AstrMessageEvent, resp: LLMResponse) -> None:
@@ -369,6 +369,7 @@ class CompactPlugin(Star):
             is_handler_request=made_by_handler,
             withheld=withheld,
             put_in=put_in,
+            usage=lambda: req.conversation.token_usage,
             found=None if given is None or made_by_handler else given[_begin_dialogs(given) :],
         )
 

@@ -150,6 +150,13 @@ class Host(Protocol):
         """The host's runtime messages as it would store them, with their checkpoints."""
         ...
 
+    def add_to_prompt(self, messages: Sequence[object], text: str) -> bool:
+        """Put a text at the end of the system prompt in a runner's list, never to be saved.
+
+        Returns whether there was none, so that it is a message of its own now, in front.
+        """
+        ...
+
     def core(self, umo: str) -> CoreCompression:
         """The host's own compression settings for a session."""
         ...

@@ -49,11 +49,13 @@ class Turn:
     made the request, maybe long before it is sent. `own` lets the host cancel a task of ours
     with the session. `withheld` are saved messages that another plugin took out of the request,
     `put_in` those it put there. `found` is the stored history at the start, None where the
-    request was not made from it.
+    request was not made from it. `usage` gives the host's figure as it is now, that of the last
+    model call; `is_reminded` is whether the system prompt holds the summary in this turn.
 
     `lists` are the message lists the runner held, oldest first, each with all that was added to
     it; `begun_length` is the length of the first when the agent began, this turn's user message
-    last. `archived` are the ids of the messages that were archived already.
+    last; `step` is the length of the last one when a tool answered, and how many have since it
+    grew. `archived` are the ids of the messages that were archived already.
     """
 
     umo: str
@@ -72,9 +74,12 @@ class Turn:
     withheld: Sequence[Message] = ()
     put_in: Sequence[Message] = ()
     found: Sequence[Message] | None = None
+    usage: Callable[[], object] = int
+    is_reminded: bool = False
     started_seconds: float = field(default_factory=time.monotonic)
     lists: list[Sequence[object]] = field(default_factory=list)
     begun_length: int = 0
+    step: tuple[int, int] = (0, 0)
     current: Callable[[], Sequence[object]] | None = None
     archived: set[int] = field(default_factory=set)
     answered: bool = False
@@ -110,6 +115,18 @@ class Turn:
         """Note the list the runner holds: the host replaces it where it trims."""
         if self.current is not None and self.current() is not self.lists[-1]:
             self.lists.append(self.current())
+
+    def tool_answered(self) -> None:
+        """Note that a tool gave its result, which the host adds when all of the step have."""
+        self.look()
+        length, answers = self.step
+        self.step = (len(self.final), answers + 1 if length == len(self.final) else 1)
+
+    def reminded(self, *, added: bool) -> None:
+        """Note that the prompt holds the summary now; `added` if it became the first message."""
+        self.is_reminded = True
+        if added and len(self.lists) == 1:
+            self.begun_length += 1
 
     @property
     def was_trimmed(self) -> bool:
@@ -166,6 +183,15 @@ class Turn:
         counted = (1 for m in reversed(self.contexts) if m.get("role") not in _NOT_COUNTED)
         return sum(islice(counted, max(wanted, 0))) >= wanted
 
+    def will_exceed(self, turns: int | None) -> bool:
+        """Whether the host's limit of turns is passed at the next step: the same, in a turn."""
+        if turns is None or turns <= 0:
+            return False
+        held = self.final
+        leading = next((n for n, m in enumerate(held) if _role(m) != "system"), len(held))
+        _, answers = self.step
+        return (len(held) - leading + 1 + answers) // 2 > turns
+
     def _all(self) -> Iterator[object]:
         seen: set[int] = set()
         for messages in self.lists:
@@ -173,6 +199,10 @@ class Turn:
                 if id(message) not in seen:
                     seen.add(id(message))
                     yield message
+
+
+def _role(message: object) -> object:
+    return message.get("role") if isinstance(message, dict) else getattr(message, "role", None)
 
 
 _NOT_COUNTED = (CHECKPOINT, "system")

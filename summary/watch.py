@@ -28,13 +28,15 @@ from .lives import Lives
 from .service import Service
 from .threads import in_thread
 from .triggers import Due, NotDue, TurnFacts, judge
-from .turns import Additions, Turn
+from .turns import Additions, Turn, reported_tokens
 from .wakeups import Wakeups
 
 # Above this the host would compress all the same: better it does than the model refuses.
 _CAP_UP_TO = 0.95
 # Where the host estimates by itself, our own last figure is a turn old: allow for its growth.
 _ESTIMATED_THRESHOLD = 0.7
+# A head stands behind the system messages, of which there are few.
+_FIRST_MESSAGES = 8
 
 
 class Watch:
@@ -84,10 +86,37 @@ class Watch:
             async with self._archiving:
                 pass  # what is being archived from before is cleared below
         try:
-            return await self._given(turn)
+            given = await self._given(turn)
         except CompactError as error:
             self._service.log.warning("a request of %s is given nothing: %s", turn.umo, error)
             return Additions()
+        turn.is_reminded = bool(given.system_text)
+        return given
+
+    async def tool_answered(self, turn: Turn) -> None:
+        """Give the turn's next model call the summary if the host has dropped it or will.
+
+        AstrBot trims before every call of a tool loop, and saves no system prompt.
+        """
+        turn.tool_answered()
+        try:
+            await self._remind(turn)
+        except CompactError as error:
+            self._service.log.warning("a request of %s is given nothing: %s", turn.umo, error)
+
+    async def _remind(self, turn: Turn) -> None:
+        live = await self.lives.get(turn.cid)
+        if turn.is_reminded or live is None or not live.summary:
+            return
+        host = self._service.host
+        first = [message.data for message in host.dump(turn.final[:_FIRST_MESSAGES])]
+        if live.has_head(first):
+            chat = await host.chat_model(turn.umo, turn.provider_id)
+            usage, window = reported_tokens(turn.usage()), chat.window_tokens if chat else None
+            is_full = bool(usage and window and usage > HOST_THRESHOLD * window)
+            if not is_full and not turn.will_exceed(host.core(turn.umo).max_turns):
+                return
+        turn.reminded(added=host.add_to_prompt(turn.final, live.as_system_text()))
 
     async def _given(self, turn: Turn) -> Additions:
         # Asked before anything is read: what a turn notes meanwhile is not in what we read.
@@ -293,12 +322,11 @@ class Watch:
 
     def _will_trim(self, turn: Turn, window: int | None) -> bool:
         """Whether the host is about to drop the head summary in this request."""
-        if window is not None:
-            usage, limit = turn.stored_usage_tokens, HOST_THRESHOLD
-            if not usage:
-                usage, limit = self._usage.get(turn.cid, 0), _ESTIMATED_THRESHOLD
-            if usage > limit * window:
-                return True
+        usage, limit = turn.stored_usage_tokens, HOST_THRESHOLD
+        if not usage:
+            usage, limit = self._usage.get(turn.cid, 0), _ESTIMATED_THRESHOLD
+        if window is not None and usage > limit * window:
+            return True
         return turn.exceeds(self._service.host.core(turn.umo).max_turns, 1)
 
     async def _current(self, turn: Turn) -> list[Message]:

@@ -141,11 +141,12 @@ class FakeBot:
             messages = [*history, {"role": "user", "content": text}]
             current = [messages]
             turn.agent_begins(lambda: current[0])
+            turn.usage = lambda: usage
             await asyncio.sleep(0)
             if trim is not None:
                 current[0] = trim(current[0])
             for added, trim_again in steps:
-                turn.look()
+                await self.watch.tool_answered(turn)
                 current[0].extend(added)
                 if trim_again is not None:
                     current[0] = trim_again(current[0])
@@ -158,7 +159,8 @@ class FakeBot:
                 turn.usage_tokens = usage
             self._active[umo].discard(me)
             if saves and me not in self._stopped and cid in host.rows:
-                host.write(cid, current[0], token_usage=usage or 0)
+                prompts = 1 if current[0][0]["role"] == "system" else 0
+                host.write(cid, current[0][prompts:], token_usage=usage or 0)
                 saved()
         return given, seen
 
@@ -257,6 +259,7 @@ def keep_turns(turns: int) -> Trim:
     """AstrBot's trimming by turns."""
 
     def trim(messages: list[Message]) -> list[Message]:
+        system = [m for m in messages[:1] if m["role"] == "system"]
         talk = [m for m in messages if m["role"] not in ("system", "_checkpoint")]
         if len(talk) // 2 <= turns:
             return messages
@@ -265,7 +268,7 @@ def keep_turns(turns: int) -> Trim:
         kept = kept[start:]
         if not kept or kept[0]["role"] != "user":
             kept = [next(m for m in talk if m["role"] == "user"), *kept]
-        return list(kept)
+        return [*system, *kept]
 
     return trim
 
@@ -278,7 +281,8 @@ def host_summary(keep: int, marks: str = "") -> Trim:
             {"role": "user", "content": f"{_PAIR[0]}{marks}"},
             {"role": "assistant", "content": f"{_PAIR[1]} conversation history."},
         ]
-        return [*pair, *messages[-keep:]]
+        system = [m for m in messages[:1] if m["role"] == "system"]
+        return [*system, *pair, *messages[-keep:]]
 
     return trim
 

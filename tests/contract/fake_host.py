@@ -182,6 +182,16 @@ class FakeHost:
         """See `Host`: here a runtime message is its dict."""
         return [stored(message) for message in messages if isinstance(message, dict)]
 
+    def add_to_prompt(self, messages: Sequence[object], text: str) -> bool:
+        """See `Host`: here a runtime message is its dict."""
+        assert isinstance(messages, list)
+        first = messages[0] if messages else {}
+        if first.get("role") == "system":
+            first["content"] += text
+            return False
+        messages.insert(0, {"role": "system", "content": text.lstrip()})
+        return True
+
     def core(self, umo: str) -> CoreCompression:
         """See `Host`."""
         return self.settings

@@ -129,6 +129,29 @@ def test_a_summary_dropped_by_turn_trimming_is_known_until_the_next_takes_it_in(
     assert chat.send("know? FACT-1 FACT-9").text.startswith("known: -")
 
 
+@pytest.mark.hosts("newest", "4.28.1")  # the oldest compresses there
+@pytest.mark.usefixtures("by_hand")
+def test_a_summary_dropped_between_the_steps_of_a_tool_loop_is_known_in_all_of_them(
+    bot: Bot, chat: WebChat
+) -> None:
+    chat.seed(talk(1, 5))
+    chat.send("/compact keep 0")
+    for number in range(6, 11):
+        chat.send(fact(number))
+    steps = [call("bed_lookup", {"word": f"W{number}"}) for number in range(10)]
+    bot.model.on_chat(*steps, "好的。")
+    before = len(bot.model.chats)
+
+    chat.send("逐个查一下")
+
+    requests = bot.model.chats[before:]
+    assert len(requests) == 11
+    assert [n for n, request in enumerate(requests) if "FACT-1" not in request.text] == []
+    assert any(HEAD not in str(request.dialog) for request in requests)
+    assert "FACT-1" not in str([m for m in chat.row().messages if m["role"] == "system"])
+    assert "FACT-1" in chat.send("know? FACT-1").text
+
+
 @pytest.mark.usefixtures("by_hand")
 def test_what_waited_before_a_reset_is_in_no_later_summary(bot: Bot, chat: WebChat) -> None:
     """Whatever another writer puts into the cleared conversation."""

@@ -90,6 +90,46 @@ async def test_what_is_dropped_between_tool_steps_is_archived(bot: FakeBot) -> N
     assert all(mark in stored for mark in ("M-1 ", "M-4 ", "M-5", "M-77", "M-78"))
 
 
+STEP = [{"role": "assistant", "content": "calling"}, {"role": "tool", "content": "a result"}]
+
+
+@pytest.mark.parametrize("turns", [-1, 6])
+async def test_in_a_tool_loop_the_model_is_reminded_when_the_summary_goes(
+    bot: FakeBot, turns: int
+) -> None:
+    """Before the host trims by turns where its limit is known, else behind that."""
+    seed(bot, talk(1, 6))
+    await bot.compact()
+    for number in range(7, 10):
+        await bot.turn(f"M-{number}")
+        await bot.looked_through()
+    bot.host.settings = CoreCompression(max_turns=turns)
+    seen: list[str] = []
+
+    def trim(messages: list[Any]) -> list[Any]:
+        kept = keep_turns(6)(messages)
+        seen.append(str(kept))
+        return kept
+
+    await bot.turn("M-10", steps=[(STEP, trim)] * 6)
+    await bot.looked_through()
+
+    assert ["M-1 " in text for text in seen].count(False) == (0 if turns > 0 else 1)
+    assert not any("M-1 " in text for text in bot.texts())
+    assert "M-7" in await pending(bot)
+
+
+@pytest.mark.parametrize(("usage", "is_reminded"), [(6_600, True), (6_500, False), (None, False)])
+async def test_in_a_tool_loop_the_model_is_reminded_before_the_host_compresses(
+    bot: FakeBot, usage: int | None, is_reminded: bool
+) -> None:
+    seed(bot, talk(1, 6))
+    await bot.compact()
+    _, seen = await bot.turn("M-8", usage=usage, steps=[(STEP, None)] * 2)
+    assert [m["role"] for m in seen].count("system") == is_reminded
+    assert [text for text in bot.texts() if "M-1 " in text] == bot.texts()[:1]
+
+
 async def test_of_equal_messages_as_many_are_archived_as_are_gone(bot: FakeBot) -> None:
     seed(bot, [{"role": r, "content": c} for r, c in [("user", "好"), ("assistant", "嗯")] * 6])
 
