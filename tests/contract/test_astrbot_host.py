@@ -155,6 +155,20 @@ async def test_astrbot_reads_what_was_swapped_in(core: Core) -> None:
     assert conversation.token_usage == 0
 
 
+def test_a_text_for_the_system_prompt_goes_into_it_or_becomes_it() -> None:
+    said = {"role": "user", "content": "hm"}
+    prompted = bind_checkpoint_messages([{"role": "system", "content": "Be kind."}, said])
+    bare = bind_checkpoint_messages([said])
+    held = len(prompted), len(bare)
+    assert not HOST.add_to_prompt(prompted, "\n\nA summary.")
+    assert HOST.add_to_prompt(bare, "\n\nA summary.")
+    assert [each[0].role for each in (prompted, bare)] == ["system", "system"]
+    assert [each[0].content for each in (prompted, bare)] == [
+        "Be kind.\n\nA summary.", "A summary."
+    ]  # fmt: skip
+    assert (len(prompted), len(bare)) == (held[0], held[1] + 1)
+
+
 def test_runtime_messages_are_dumped_as_astrbot_stores_them() -> None:
     history = [
         {"role": "user", "content": [{"type": "text", "text": "你好"}]},
