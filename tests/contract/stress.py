@@ -41,6 +41,28 @@ _OPS = (
 )
 
 
+def _step(mark: str, number: int) -> list[dict[str, object]]:
+    """A tool called and its result."""
+    call = {"id": f"{mark}-{number}", "type": "function", "function": {"name": "look_up"}}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": f"for {mark}"},
+    ]
+
+
+def _with_memory(made: list[dict[str, object]]) -> list[dict[str, object]]:
+    rest = [m for m in made if not str(m["content"]).startswith("memory")]
+    return [*rest, {"role": "user", "content": f"memory {len(made)}"}]
+
+
+# What other plugins do to a request: copy its messages, put a text of theirs in, take some out.
+_PLUGINS: tuple[Callable[[list[dict[str, object]]], list[dict[str, object]]], ...] = (
+    lambda made: [dict(message) for message in made],
+    _with_memory,
+    lambda made: made[2:],
+)
+
+
 class Broken(AssertionError):
     """A law does not hold; names the seed."""
 
@@ -106,15 +128,21 @@ class Round:
             trim = keep_turns(turns)
         elif trims and self._rng.random() < 0.1:
             trim = self._host_summary
+        steps = [(_step(mark, n), trim) for n in range(self._rng.choice((0, 0, 0, 1, 3)))]
+        plugin = self._rng.choice(_PLUGINS) if self._rng.random() < 0.2 else None
         usage = _LINE_TOKENS + 100 if self._rng.random() < 0.5 else None
         dead = set(self.dead)
-        self.log.append(f"turn {mark} trim={trim is not None} usage={usage}")
+        self.log.append(
+            f"turn {mark} trim={trim is not None} usage={usage} steps={len(steps)} plugin={_PLUGINS.index(plugin) if plugin else None}"
+        )
         given, seen = await self.bot.turn(
             f"{mark} {_FILLER}",
             usage=usage,
             trim=trim,
             during=self._pause,
             saved=lambda: self.alive.add(mark),
+            steps=steps,
+            plugin=plugin,
         )
         sent = given.system_text + " ".join(str(message["content"]) for message in seen)
         if back := dead & set(MARK.findall(sent)):
