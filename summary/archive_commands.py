@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from .archive_reply import SearchHit, history_reply, search_reply, show_reply
 from .archive_types import Compaction, Found, Stage
 from .args import is_confirmation, parse_number
+from .automatic import Automatic
 from .errors import UnreadableHistory
 from .permissions import Caller
 from .replies import Compacted
@@ -26,8 +27,9 @@ _FOUND = 10
 class ArchiveCommands:
     """Each method takes caller, body and language, and gives the reply."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, automatic: Automatic) -> None:
         self._service = service
+        self._automatic = automatic
 
     async def undo(self, caller: Caller, _body: str, language: str, speak: Speak) -> str:
         """Take the last compaction back."""
@@ -44,13 +46,17 @@ class ArchiveCommands:
                 undone = await undo(service.host, archive, caller.umo, cid, wait)
         finally:
             await asyncio.gather(*said)
-        return say(
+        done = say(
             language,
             "undo.done",
             number=str(undone.number),
             before=undone.messages_before,
             after=undone.messages_after,
         )
+        turns = await self._automatic.undone(cid)
+        if not service.settings.auto_compact:
+            return done
+        return f"{done}\n{say(language, 'undo.auto', turns=turns, command=caller.command)}"
 
     async def show(self, caller: Caller, body: str, language: str, _speak: Speak) -> str:
         """A summary in full: the last one, or the one whose number is given."""

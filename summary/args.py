@@ -247,7 +247,8 @@ def parse_set(body: str) -> SetRequest | SetRefused:
         name = _option_name(word, _WORDS.keys() | {LINE})
         if name is None:
             # From here on names and values cannot be told apart.
-            problems.append(Problem("set.unknown", word.text))
+            known = word.text.lower() == "session_overrides"
+            problems.append(Problem("set.overrides" if known else "set.unknown", word.text))
             break
         setting = BY_NAME["compress_at"] if name == LINE else _WORDS[name]
         shown = None if name == LINE else setting

@@ -44,6 +44,8 @@ class Automatic:
         self._queued: set[str] = set()
         # When a conversation was last compacted or cleared, on the monotonic clock.
         self._settled: Bounded[float] = Bounded(1000)
+        # The judged turns since it was compacted, where we saw that.
+        self._turns: Bounded[int] = Bounded(1000)
         self._active = 0
         self._slot_free = asyncio.Condition()
         self._no_provider_said = False
@@ -54,10 +56,30 @@ class Automatic:
         """Whether a conversation was compacted or cleared after this moment."""
         return self._settled.get(cid, 0.0) >= started_seconds
 
+    def turn_counted(self, cid: str) -> None:
+        """Note that one more turn is judged."""
+        if cid in self._turns:
+            self._turns[cid] += 1
+
+    def turns_since_run(self, cid: str) -> int | None:
+        """The judged turns since the last compaction; None if we saw none."""
+        return self._turns.get(cid)
+
     async def cleared(self, cid: str) -> None:
         """The conversation was cleared: what failed before is forgotten."""
         self._settled[cid] = time.monotonic()
+        self._turns.pop(cid, None)
         await self._put(cid, BackOff())
+
+    async def undone(self, cid: str) -> int:
+        """A compaction was taken back; how many judged turns the next run waits."""
+        try:
+            now = (await self.backoff(cid)).undone()
+            await self._put(cid, now)
+        except ArchiveFailed as error:
+            self._service.log.warning("the wait of %s cannot be stored: %s", cid, error)
+            now = self._backoffs[cid] = BackOff().undone()
+        return now.wait_turns
 
     async def backoff(self, cid: str) -> BackOff:
         """The conversation's back-off."""
@@ -156,7 +178,7 @@ class Automatic:
     async def _put(self, cid: str, backoff: BackOff) -> None:
         self._backoffs[cid] = backoff
         archive = await self._service.archive()
-        text = backoff.to_json() if backoff.failures else None
+        text = backoff.to_json() if backoff != BackOff() else None
         await archive.put_state(cid, _BACKOFF, text)
 
     def _heard(self, progress: Progress) -> None:
@@ -164,13 +186,14 @@ class Automatic:
         if progress.stage != "done":
             return
         self._settled[progress.cid] = time.monotonic()
+        self._turns[progress.cid] = 0
         task = asyncio.ensure_future(self._forgive(progress.cid))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
     async def _forgive(self, cid: str) -> None:
         try:
-            if (await self.backoff(cid)).failures:
+            if await self.backoff(cid) != BackOff():
                 await self._put(cid, BackOff())
         except ArchiveFailed as error:
             self._service.log.warning("the back-off of %s cannot be stored: %s", cid, error)

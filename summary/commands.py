@@ -21,7 +21,7 @@ from .args import (
 from .automatic import Automatic
 from .chain import ProviderChoice
 from .errors import CompactError
-from .history import message_text, parse_history
+from .history import parse_history
 from .permissions import Caller, refusal
 from .plan import Skip
 from .replies import (
@@ -44,6 +44,7 @@ from .status_reply import status_reply
 from .templates import choose_language
 from .texts import say
 from .threads import in_thread
+from .usertext import spoken_texts
 
 # Enough of a conversation's end to know its language by.
 _SAMPLE_MESSAGES = 20
@@ -61,7 +62,7 @@ class Commands:
     def __init__(self, service: Service, automatic: Automatic) -> None:
         self._service = service
         self._automatic = automatic
-        archive = ArchiveCommands(service)
+        archive = ArchiveCommands(service, automatic)
         self._by_name: dict[str, Callable[[Caller, str, str, Speak], Awaitable[str]]] = {
             "run": self._run,
             "preview": self._preview,
@@ -169,6 +170,9 @@ class Commands:
         # Of a setting that is named twice the last value holds, and is all that is said.
         changes = tuple({change.name: change for change in request.changes}.values())
         unsaved = self._service.persist(changes, here)
+        # Whoever sets a language wants to be answered in it.
+        wanted = next((change.value for change in changes if change.name == "language"), None)
+        language = wanted if wanted in ("zh", "en") else language
         return set_reply(language, changes, here=request.here, unsaved=unsaved)
 
     async def _help(self, caller: Caller, _body: str, language: str, _speak: Speak) -> str:
@@ -202,8 +206,7 @@ class Commands:
             stored = await in_thread(parse_history, row.text if row else None)
         except CompactError:
             return []
-        recent = [m for m in stored if m.role in ("user", "assistant")][-_SAMPLE_MESSAGES:]
-        return [message_text(message.data) for message in recent]
+        return spoken_texts([message.data for message in stored], _SAMPLE_MESSAGES)
 
 
 def notice_of(outcome: Outcome) -> str:

@@ -7,6 +7,7 @@ happens in between, the stored history is the old one or the new one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -39,10 +40,13 @@ from .plan import (
     read_layout,
 )
 from .records import after_swap, last_message, settle_unfinished
-from .runs import Listener, Order, Outcome, Past, Preview, Progress, Run, Snapshot
+from .runs import HEAL, Listener, Order, Outcome, Past, Preview, Progress, Run, Snapshot
 from .threads import in_thread, let_go
 from .trims import Trims, TrimsSince
 from .units import Unit, bind_checkpoints, group_units
+
+# So long a command waits for a healing.
+_HEAL_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -125,6 +129,11 @@ class Compactions:
         Raises:
             Busy: another one does.
         """
+        other = self.running.get(cid)
+        if other is not None and other.trigger == HEAL:
+            # Nobody asked for it, and it is short unless a turn has begun.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(other.ended.wait(), _HEAL_SECONDS)
         # No await between look and entry: two commands at once make one run.
         if (other := self.running.get(cid)) is not None:
             raise Busy if other.compacts else BusyOtherwise
@@ -134,6 +143,7 @@ class Compactions:
             yield run
         finally:
             del self.running[cid]
+            run.ended.set()
             for ended in self.on_ended:
                 ended(cid)
 

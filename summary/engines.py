@@ -12,15 +12,18 @@ from typing import Any, Protocol
 
 from .errors import CutSummary
 from .heads import acknowledgement, head_message
-from .history import Message, message_text
+from .history import Message
 from .host import Host, Model, ModelInfo, ModelReply
 from .plan import CompactionPlan
 from .reply import Cut, read_reply
 from .templates import choose_language
 from .todos import Todo
-from .usertext import Speaker
+from .usertext import Speaker, spoken_texts
 
 _FOCUS = {"zh": "重点关注：", "en": "Focus on: "}
+
+# Enough of a conversation's end to know its language by.
+_SAMPLE_MESSAGES = 40
 
 OnStep = Callable[[int, int], None]
 
@@ -203,5 +206,7 @@ def _builtin_input(plan: CompactionPlan) -> tuple[list[Message], list[int | None
 
 
 def sample_texts(plan: CompactionPlan) -> list[str]:
-    """The end of the dialog, to know its language by."""
-    return [message_text(item.data) for item in plan.layout.dialog[-40:]]
+    """What was said last, to know the dialog's language by."""
+    dialog = [item.data for item in plan.layout.dialog]
+    trimmed = [item.data for unit in plan.trimmed for item in unit.items]
+    return spoken_texts([*trimmed, *dialog], _SAMPLE_MESSAGES)

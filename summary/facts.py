@@ -43,7 +43,12 @@ def turn_count_line(turn: Turn, live: Live | None, limit: int, host: Host) -> Co
 
 
 def tokens_per_char(turn: Turn, added: Sequence[Message]) -> float | None:
-    """What a character cost by the input tokens just reported; unknown with images."""
+    """What a character cost by the input tokens just reported; unknown with images.
+
+    And where the host trimmed: what it sent then is not what the turn began with.
+    """
+    if turn.was_trimmed:
+        return None
     sent = [*turn.contexts, *added[:-1]]
     if not turn.input_tokens or any(_has_media(message) for message in sent):
         return None

@@ -46,6 +46,7 @@ class SkipReason(Enum):
     """Why there is nothing to do."""
 
     TOO_FEW = "too_few"
+    TOO_FEW_MORE = "too_few_more"  # beside a summary
     NO_SPAN = "no_span"
     NOTHING_NEW = "nothing_new"
 
@@ -164,7 +165,8 @@ def plan_compaction(
     dialog = layout.dialog
     tokens = sum(item.tokens for item in dialog)
     if len(dialog) < options.min_messages:
-        return Skip(SkipReason.TOO_FEW, len(dialog), options.min_messages, tokens)
+        reason = SkipReason.TOO_FEW_MORE if layout.head else SkipReason.TOO_FEW
+        return Skip(reason, len(dialog), options.min_messages, tokens)
     here = AfterSwap(layout.head.text_hash if layout.head else "", len(dialog), last_message)
     if options.previous == here and not trimmed:
         return Skip(SkipReason.NOTHING_NEW, len(dialog), options.min_messages, tokens)

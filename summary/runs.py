@@ -125,6 +125,7 @@ class Run:
     voided: bool = False
     started_seconds: float = field(default_factory=time.monotonic)
     told_waiting: bool = False
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
     _cancellations: int = 0
 
     @property

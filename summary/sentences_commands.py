@@ -53,6 +53,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "自动压缩连续失败 {failures} 次，{turns} 轮后再试：{detail}",
         "automatic compaction failed {failures} in a row, next try in {turns:turn}: {detail}",
     ),
+    "status.put_off": (
+        "自动压缩 {turns} 轮后再试：{detail}",
+        "automatic compaction tries again in {turns:turn}: {detail}",
+    ),
+    "status.undone": (
+        "撤销之后，自动压缩再过 {turns} 轮才会开始",
+        "after the undo automatic compaction waits {turns:turn} more",
+    ),
     "status.last": (
         (
             "上次压缩: #{number}，{ago}，{trigger}，{before} → {after} 条，"
@@ -139,6 +147,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "不认识 {word}（多个词的值请加引号；所有名字见 {command} config）",
         "{word} is no setting (quote a value of several words; {command} config lists all names)",
     ),
+    "set.overrides": (
+        "{word} 请在 WebUI 里修改；只改本会话用 {command} set line 0.5 here",
+        "change {word} in the WebUI; for this session alone: {command} set line 0.5 here",
+    ),
     "set.not_here": (
         "{word} 不能只对本会话设置（只有 line 和 limit 可以）",
         "{word} cannot be set for one session (only line and limit can)",
@@ -148,12 +160,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "↩️ 已撤销 #{number}: {before} → {after} 条消息。",
         "↩️ #{number} is undone: {before} → {after:message}.",
     ),
+    "undo.auto": (
+        "自动压缩先停 {turns} 轮；不想要它，请用 {command} set auto off",
+        "Automatic compaction waits {turns:turn}; {command} set auto off ends it",
+    ),
     "undo.nothing": ("没有可以撤销的压缩。", "There is no compaction to undo."),
     "undo.changed": (
-        "❌ 不能撤销 #{number}：历史开头已不是它写下的内容。没有改动。",
+        (
+            "❌ 不能撤销 #{number}：历史开头已不是它写下的内容。没有改动。"
+            "原来的消息可以用 {command} search 查找。"
+        ),
         (
             "❌ #{number} cannot be undone: the history no longer begins with what it wrote. "
-            "Nothing was changed."
+            "Nothing was changed. {command} search finds the messages it replaced."
         ),
     ),
     "undo.cleared": (
@@ -189,7 +208,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "#{number} {when} {trigger} · {before:message}",
     ),
     "history.undone": ("（已撤销）", "(undone)"),
-    "history.none": ("这个对话还没有压缩过。", "This conversation was never compacted."),
+    "history.none": (
+        "没有压缩记录（已撤销的不列出）。",
+        "There are no compactions on record (undone ones are not listed).",
+    ),
     "history.older": ("……还有更早的 {older} 次", "… and {older} earlier"),
     "search.title": ("🔎 “{query}” 找到 {hits} 条:", "🔎 {hits:message} for “{query}”:"),
     "search.title_first": (
@@ -221,8 +243,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "The summary in the history stays and is treated as a plain earlier one. ",
     ),
     "forget.carried": (
-        "摘要已不在历史里，会一起删除。",
-        "The summary is no longer in the history and goes with it. ",
+        "不在历史里的那份摘要也在其中。",
+        "The summary, no longer in the history, is part of it. ",
     ),
     "forget.nothing": ("这个对话没有归档。", "This conversation has no archive."),
     # Permissions and help.

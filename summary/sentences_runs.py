@@ -62,6 +62,13 @@ RUNS: dict[str, tuple[str, str]] = {
             "(min_messages)."
         ),
     ),
+    "skip.too_few_more": (
+        "无需压缩：摘要之外只有 {messages} 条消息，少于 {min_messages} 条（min_messages）。",
+        (
+            "Nothing to do: beside the summary there are {messages:message}, fewer than "
+            "{min_messages} (min_messages)."
+        ),
+    ),
     "skip.no_span": (
         "无需压缩：{messages} 条消息（约 {tokens} tokens）都属于要保留的最近内容。",
         (
@@ -121,8 +128,8 @@ RUNS: dict[str, tuple[str, str]] = {
         "This conversation is being compacted already; please wait.",
     ),
     "error.busy_otherwise": (
-        "另一条命令正在处理这个会话（比如撤销），请稍候。",
-        "Another command is still at work on this conversation (an undo, say); please wait.",
+        "另一项操作（例如撤销）正在处理这个会话，请稍候。",
+        "Something else, like an undo, is at work on this conversation; please wait.",
     ),
     "error.summary": (
         "❌ 没有得到可用的摘要，历史未改动。可以稍后再试，或换一个模型。",

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from .archive_reply import compacted_text
 from .chain import ProviderChoice
-from .errors import CompactError
+from .errors import CompactError, LargeMessage
 from .layers import LineSettings, Source
 from .replies import Compacted, engine_line, error_reply, provider_line, skipped_lines
 from .texts import COMMAND, say
@@ -69,16 +69,7 @@ def status_reply(
         _count_line(language, facts),
         say(language, "status.auto_on" if facts.auto_compact else "status.auto_off"),
     ]
-    if facts.failures and facts.failure:
-        lines.append(
-            say(
-                language,
-                "status.backoff",
-                failures=facts.failures,
-                turns=facts.turns_to_wait,
-                detail=error_reply(language, facts.failure, command).removeprefix("❌ "),
-            )
-        )
+    lines.append(_wait_line(language, facts, command))
     lines.append(engine_line(language, facts.template))
     lines.append(provider_line(language, choice))
     lines += skipped_lines(language, choice)
@@ -87,6 +78,20 @@ def status_reply(
         lines.append(say(language, "status.trimmed", trimmed=facts.trimmed_messages))
     lines.append(_archive_line(language, facts))
     return "\n".join(filter(None, lines))
+
+
+def _wait_line(language: str, facts: StatusFacts, command: str) -> str:
+    """What automatic runs wait for, if they do."""
+    turns = facts.turns_to_wait
+    if facts.failures and facts.failure:
+        # One that is put off on purpose did not fail.
+        key = "put_off" if facts.failure.key == LargeMessage.key else "backoff"
+        detail = error_reply(language, facts.failure, command).removeprefix("❌ ")
+        return say(
+            language, f"status.{key}", failures=facts.failures, turns=turns, detail=detail
+        )  # fmt: skip
+    undone = facts.auto_compact and turns
+    return say(language, "status.undone", turns=turns) if undone else ""
 
 
 def _usage_line(language: str, facts: StatusFacts) -> str:

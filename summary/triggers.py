@@ -16,8 +16,13 @@ from .lines import CompressLine, CountLine
 
 # After so many turns at the most a failing compaction is tried again.
 _LONGEST_WAIT_TURNS = 32
+# By number of messages a conversation is compacted again at the second turn, by that of AstrBot's
+# limit of turns at the third: what AstrBot trims meanwhile is archived, and the summary known.
+_REST_TURNS = {"setting": 2, "host": 3}
 # So long a message that takes several requests is put off.
 _LARGE_WAIT_TURNS = 8
+# So long none follows an undo.
+_UNDONE_WAIT_TURNS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +62,24 @@ class NotDue:
     """None is."""
 
 
-def judge(facts: TurnFacts, line: CompressLine | None, count: CountLine | None) -> Due | NotDue:
+def judge(
+    facts: TurnFacts,
+    line: CompressLine | None,
+    count: CountLine | None,
+    turns_since_run: int | None = None,
+) -> Due | NotDue:
     """Whether a turn makes a compaction due.
 
     Usage counts only where enough of it can be compacted: a dialog of less than half the line
-    beside a big persona or tool list would be compacted at every turn for nothing.
+    beside a big persona or tool list would be compacted at every turn for nothing. So would one
+    whose last round and a new one reach the count line: there every few turns must do.
+
+    Args:
+        facts: what the turn showed.
+        line: the compress line.
+        count: the count line.
+        turns_since_run: the judged turns since the last compaction, this one included; None if
+            there was none or it is not known.
     """
     if line is not None and facts.dialog_tokens * 2 >= line.tokens:
         reached = facts.usage_tokens is not None and facts.usage_tokens >= line.tokens
@@ -69,7 +87,10 @@ def judge(facts: TurnFacts, line: CompressLine | None, count: CountLine | None) 
             return Due(Reason.USAGE)
         if facts.trimmed and line.by_usage:
             return Due(Reason.TRIMMED)
-    if count is not None and (facts.trimmed_by_turns or facts.dialog_messages >= count.messages):
+    if count is None:
+        return NotDue()
+    rested = turns_since_run is None or turns_since_run >= _REST_TURNS[count.source]
+    if rested and (facts.trimmed_by_turns or facts.dialog_messages >= count.messages):
         return Due(Reason.COUNT)
     return NotDue()
 
@@ -113,6 +134,10 @@ class BackOff:
             return BackOff(failures, _LARGE_WAIT_TURNS, error.key, error.fields)
         wait = min(2**failures, _LONGEST_WAIT_TURNS) if failures < 16 else _LONGEST_WAIT_TURNS
         return BackOff(failures, wait, error.key, error.fields)
+
+    def undone(self) -> BackOff:
+        """After a compaction was taken back: nobody wants the next one at once."""
+        return replace(self, wait_turns=max(self.wait_turns, _UNDONE_WAIT_TURNS))
 
     def to_json(self) -> str:
         """As stored."""

@@ -7,7 +7,7 @@ own parts behind it, so a reminder a user types is that user's text (spec 2.3, h
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .history import Message
@@ -19,6 +19,20 @@ GROUP_INTRO = "You are in a group chat."
 _IDENTITY = re.compile(r"User ID: (.*?), Nickname: (.*)\Z", re.DOTALL)
 _CLOCK = re.compile(r"(?:\A|\n)Current datetime: \d{4}-(\d\d-\d\d \d\d:\d\d)[^\n]*\Z")
 _GROUP_NAME = re.compile(r"(?:\A|\n)Group name: [^\n]*\Z")
+# Code and logs, marked or pasted as they are: lines of ASCII that no prose has.
+_CODE = re.compile(
+    r"""
+      ```.*?(?:```|\Z) | `[^`\n]{1,400}` | https?://[!-~]+
+    | ^(?=[ -~\t]*$)(?:
+          [ \t]{2,}\S[ -~\t]* | [ -~\t]*(?:[{}=<>]|\w\()[ -~\t]* | [ -~\t]*;[ \t]*
+        | [ \t]*(?:import|def|class|return|const|let|var|function|public|private)\b[ -~\t]*
+        | [ \t]*(?:[#@]|//)[ -~\t]*
+        | [ \t]*(?:if|elif|for|while|else|try|except|with)\b[ -~\t]*:[ \t]*
+      )$
+    """,
+    re.VERBOSE | re.MULTILINE | re.DOTALL,
+)
+_SAMPLE_CHARS = 2_000
 _GROUP_LINE = re.compile(r"\[(.*?)/(\d\d:\d\d):\d\d\]: {0,2}(.*)\Z")
 
 _MEDIA = {
@@ -132,6 +146,26 @@ def read_user_text(message: Message) -> UserText:
         else:
             speaker, clock = _identity(body, speaker, clock)
     return UserText("\n".join(filter(None, own)), speaker, clock, tuple(group))
+
+
+def spoken_texts(messages: Sequence[Message], most: int) -> list[str]:
+    """The last texts that people and the model wrote, newest first, to know the language by.
+
+    Tool results, AstrBot's reminders and pasted code are in no language of the talk.
+    """
+    texts: list[str] = []
+    for message in reversed(messages):
+        if len(texts) == most:
+            break
+        if message.get("role") == "assistant":
+            texts.append(visible_text(message)[:_SAMPLE_CHARS])
+        elif message.get("role") == "user":
+            user = read_user_text(message)
+            text = "\n".join([*(said.text for said in user.group), user.text])
+            texts.append("" if is_wake_up(text) else text[:_SAMPLE_CHARS])
+    without_code = [_CODE.sub(" ", text) for text in texts]
+    # A talk of code alone is taken as it is.
+    return without_code if any(map(str.strip, without_code)) else texts
 
 
 def only_text(message: Message) -> str | None:

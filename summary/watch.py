@@ -248,6 +248,7 @@ class Watch:
         if not self._is_judged(turn, added):
             return
         facts = await in_thread(turn_facts, turn, added, live, host)
+        self.automatic.turn_counted(turn.cid)
         self._usage[turn.cid] = facts.usage_tokens or 0
         verdict = await self._judge(turn, facts, live)
         if await self.automatic.turn_judged(turn.cid, verdict) and isinstance(verdict, Due):
@@ -259,7 +260,8 @@ class Watch:
         chat = await host.chat_model(turn.umo, turn.provider_id)
         lines = self._service.settings.lines(turn.umo)
         line = await self._service.compress_line(turn.cid, lines, chat)
-        return judge(facts, line, turn_count_line(turn, live, lines.history_limit, host))
+        count = turn_count_line(turn, live, lines.history_limit, host)
+        return judge(facts, line, count, self.automatic.turns_since_run(turn.cid))
 
     async def _note_figures(self, turn: Turn, added: Sequence[Message]) -> None:
         archive = await self._service.archive()

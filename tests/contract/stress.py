@@ -132,9 +132,9 @@ class Round:
         plugin = self._rng.choice(_PLUGINS) if self._rng.random() < 0.2 else None
         usage = _LINE_TOKENS + 100 if self._rng.random() < 0.5 else None
         dead = set(self.dead)
-        self.log.append(
-            f"turn {mark} trim={trim is not None} usage={usage} steps={len(steps)} plugin={_PLUGINS.index(plugin) if plugin else None}"
-        )
+        chosen = _PLUGINS.index(plugin) if plugin else None
+        asked = f"turn {mark} trim={trim is not None} usage={usage}"
+        self.log.append(f"{asked} steps={len(steps)} plugin={chosen}")
         given, seen = await self.bot.turn(
             f"{mark} {_FILLER}",
             usage=usage,

@@ -34,7 +34,10 @@ def test_the_history_lists_compactions_trims_and_what_was_undone() -> None:
         "#10 2025-03-01 12:00 自动 · 9 → 3 条 · 约 950 → 90 tokens（已撤销）",
         "……还有更早的 3 次",
     ]
-    assert history_reply("en", []) == "This conversation was never compacted."
+    assert (
+        history_reply("en", [])
+        == "There are no compactions on record (undone ones are not listed)."
+    )
 
 
 def test_a_trigger_of_a_later_version_is_shown_as_it_is() -> None:

@@ -285,7 +285,7 @@ def test_default_goes_back_and_a_quoted_default_is_a_text() -> None:
         ("多余 keep 0.2", ["set.unknown"]),
         ("focus 鉴权 重构", ["set.unknown"]),
         ('"keep" 0.2', ["set.unknown"]),
-        ("session_overrides x", ["set.unknown"]),
+        ("session_overrides x", ["set.overrides"]),
         ("limit -1", ["args.bad"]),
         ("line 80", ["args.bad"]),
         ("keep 0.2 here", ["set.not_here"]),

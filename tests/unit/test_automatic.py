@@ -12,7 +12,7 @@ import pytest
 from astrbot_plugin_compact.summary.errors import ProviderFailed
 from astrbot_plugin_compact.summary.runs import Outcome, Progress
 
-from tests.contract.fake_bot import UMO, CarryingModel, FakeBot, new_bot
+from tests.contract.fake_bot import FILLER, UMO, CarryingModel, FakeBot, model, new_bot
 from tests.unit.test_watch import Gate, is_compacted, seed, talk
 
 OVER = 6_900
@@ -164,6 +164,37 @@ async def test_failures_are_remembered_over_a_restart(tmp_path: Path) -> None:
             await bot.looked_through()
 
     assert len(model.requests) == 2
+
+
+async def test_after_an_undo_the_next_runs_wait_also_over_a_restart(tmp_path: Path) -> None:
+    summarizer = CarryingModel()
+    async with new_bot(tmp_path, summarizer) as bot:
+        bot.host.add(UMO, talk(1, 20))
+        host = bot.host
+        assert await bot.watch.automatic.undone(bot.host.current[UMO]) == 8
+        for _ in range(4):
+            await due(bot)
+            await bot.looked_through()
+    async with new_bot(tmp_path, summarizer, host) as bot:
+        for _ in range(3):
+            await due(bot)
+            await bot.looked_through()
+        assert len(summarizer.requests) == 0
+        await due(bot)
+        await bot.looked_through()
+        assert len(summarizer.requests) == 1
+        assert (await backoff_of(bot)).failures == 0
+
+
+async def test_a_low_count_line_is_reached_again_only_after_some_turns(tmp_path: Path) -> None:
+    async with new_bot(tmp_path, CarryingModel(), history_limit=3, min_messages=2) as bot:
+        bot.host.add(UMO, talk(1, 3))
+        runs = []
+        for number in range(4, 12):
+            await bot.turn(f"M-{number} {FILLER * 2}")
+            await bot.looked_through()
+            runs.append(len(model(bot).requests))
+    assert runs == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
 async def test_a_clearing_forgets_failures(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from astrbot_plugin_compact.summary import compaction
 from astrbot_plugin_compact.summary.archive import Archive
 from astrbot_plugin_compact.summary.archive_types import SpanMessage, Stage
 from astrbot_plugin_compact.summary.compaction import Compactions
@@ -35,7 +36,7 @@ from astrbot_plugin_compact.summary.errors import (
 )
 from astrbot_plugin_compact.summary.history import content_hash, parse_history
 from astrbot_plugin_compact.summary.plan import PlanOptions, Skip, SkipReason
-from astrbot_plugin_compact.summary.runs import UNDO, Order, Outcome, Preview, Progress
+from astrbot_plugin_compact.summary.runs import HEAL, UNDO, Order, Outcome, Preview, Progress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -434,6 +435,22 @@ async def test_who_works_alone_keeps_runs_away(runs: Runs) -> None:
             await runs.run()
         assert not runs.compactions.is_compacting(runs.world.cid)
     assert isinstance(await runs.run(SUMMARY), Outcome)
+
+
+async def test_a_run_waits_for_a_healing_that_nobody_asked_for(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with runs.compactions.alone(UMO, runs.world.cid, HEAL):
+        run = asyncio.ensure_future(runs.run(SUMMARY))
+        await asyncio.sleep(0.05)
+        assert not run.done()
+    async with asyncio.timeout(5):
+        assert isinstance(await run, Outcome)
+
+    monkeypatch.setattr(compaction, "_HEAL_SECONDS", 0.01)
+    async with runs.compactions.alone(UMO, runs.world.cid, HEAL):
+        with pytest.raises(BusyOtherwise):
+            await runs.run()
 
 
 # --- called off

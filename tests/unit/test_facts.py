@@ -109,6 +109,14 @@ def test_the_cost_of_a_character_is_of_all_that_was_sent() -> None:
     assert tokens_per_char(sent, [message("assistant", "b" * 99)]) == 0.5
 
 
+def test_a_turn_the_host_trimmed_tells_no_cost() -> None:
+    """It sent less than the turn began with."""
+    trimmed = turn(message("user", "a" * 500), input_tokens=250)
+    trimmed.lists = [[message("user")], []]
+    trimmed.current = lambda: trimmed.lists[-1]
+    assert tokens_per_char(trimmed, [message("assistant", "b" * 99)]) is None
+
+
 def test_a_turn_with_an_image_tells_no_cost() -> None:
     image = message("user", [{"type": "image_url", "image_url": {"url": "x"}}])
     assert tokens_per_char(turn(image, input_tokens=1_000), []) is None

@@ -108,7 +108,7 @@ def test_the_notice_is_one_line() -> None:
 def test_nothing_to_do_is_said_with_numbers(reason: SkipReason, language: str) -> None:
     reply = skip_reply(language, Skip(reason, messages=37, min_messages=41, tokens=5_900))
     assert "37" in reply
-    assert ("41" if reason is SkipReason.TOO_FEW else "5,900") in reply
+    assert ("41" if reason.value.startswith("too_few") else "5,900") in reply
 
 
 @pytest.mark.parametrize(

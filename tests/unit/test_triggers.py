@@ -72,6 +72,20 @@ def test_a_turn_trimmed_by_turns_is_due() -> None:
     assert judge(facts(messages=2, trimmed_by_turns=True), None, COUNT) == Due(Reason.COUNT)
 
 
+@pytest.mark.parametrize(("source", "rest"), [("host", 3), ("setting", 2)])
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_a_low_count_line_does_not_spin(source: str, rest: int, trimmed: bool) -> None:
+    """Where one round beside the one kept reaches it, every turn would be due."""
+    found = [
+        turns
+        for turns in (None, *range(6))
+        if judge(facts(messages=12, trimmed_by_turns=trimmed), None, CountLine(4, source), turns)
+        == Due(Reason.COUNT)
+    ]
+    assert found == [None, *range(rest, 6)]
+    assert judge(facts(6_400), LINE, None, 0) == Due(Reason.USAGE)
+
+
 # --- the lines
 
 
