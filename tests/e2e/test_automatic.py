@@ -224,6 +224,42 @@ def test_a_stopped_turn_is_not_judged(bot: Bot, chat: WebChat) -> None:
     assert ours(bot) == []
 
 
+@pytest.mark.hosts("newest", "4.25.3")
+@pytest.mark.parametrize("settings", [{"max_turns": 5}, {"max_turns": 10}], ids=["plain", "tools"])
+def test_a_low_limit_of_turns_does_not_make_every_reply_a_compaction(
+    start_bot: StartBot, settings: dict[str, int]
+) -> None:
+    """Plain turns at a limit of 5, turns of three tool calls at one of 10; nothing is forgotten."""
+    bot = start_bot(compression=settings)
+    chat = WebChat(bot)
+    chat.seed([])
+    watched = Judged(chat)
+    for number in range(1, 13):
+        if settings["max_turns"] == 10:
+            bot.model.on_chat(*[call("bed_lookup", {"word": f"W{n}"}) for n in range(3)], "好的。")
+        watched.say(f"第 {number} 件事的代号是 FACT-{number}。")
+        wait_idle(chat)
+
+    assert 2 <= compactions(chat) <= 6
+    marks = " ".join(f"FACT-{number}" for number in range(1, 13))
+    assert chat.send(f"know? {marks}").text.endswith("unknown: -")
+
+
+def test_after_an_undo_the_next_reply_is_not_compacted_again(bot: Bot, chat: WebChat) -> None:
+    at_line(chat)
+    watched = Judged(chat)
+    watched.turn()
+    wait_compacted(bot, chat.umo)
+    wait_idle(chat)
+
+    undone = chat.send("/compact undo").text
+    watched.turn()
+
+    assert "自动压缩先停 8 轮" in undone
+    assert "再过 7 轮" in chat.send("/compact status").text
+    assert not is_compacted(chat.row().messages)
+
+
 # -- back-off -------------------------------------------------------------------------------
 
 
