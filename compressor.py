@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from astrbot.core import logger
@@ -20,7 +21,7 @@ from astrbot.core.agent.message import (
     bind_checkpoint_messages,
     dump_messages_with_checkpoints,
 )
-from astrbot.core.db.po import ConversationV2
+from astrbot.core.db.po import ConversationV2, PlatformMessageHistory
 from astrbot.core.exceptions import EmptyModelOutputError
 from astrbot.core.provider.entities import LLMResponse
 from astrbot.core.star.star_handler import StarHandlerMetadata, star_handlers_registry
@@ -121,6 +122,8 @@ class _ErrorsRaised:
 
 # --- the host
 
+# Both times of a new record are taken at once.
+_SAME_TIME = timedelta(milliseconds=50)
 # What loading raises for a shape the host does not know.
 _UNLOADABLE = (ValueError, KeyError, TypeError, AttributeError)
 
@@ -167,6 +170,19 @@ class AstrBotHost:
         async with self._session() as session, session.begin():
             result: Any = await session.execute(statement)
         return bool(result.rowcount == 1)
+
+    async def is_said_again(self, checkpoint_id: str) -> bool:
+        """Whether the message of a web chat's turn was there before: it was edited, or its
+        answer is made anew. For that AstrBot cuts the turn out of the history and gives the
+        message of before the checkpoint of the turn to come.
+        """
+        table = PlatformMessageHistory.__table__  # type: ignore[attr-defined]
+        query = select(table.c.created_at, table.c.updated_at).where(
+            table.c.llm_checkpoint_id == checkpoint_id
+        )
+        async with self._session() as session:
+            rows = (await session.execute(query)).all()
+        return any(updated - created > _SAME_TIME for created, updated in rows)
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[Any]:

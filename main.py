@@ -369,6 +369,7 @@ class CompactPlugin(Star):
             is_handler_request=made_by_handler,
             withheld=withheld,
             put_in=put_in,
+            checkpoint_id=str(event.get_extra("llm_checkpoint_id") or ""),
             usage=lambda: req.conversation.token_usage,
             found=None if given is None or made_by_handler else given[_begin_dialogs(given) :],
         )

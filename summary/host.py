@@ -102,6 +102,10 @@ class Host(Protocol):
         """The conversation's row as it is now, or None."""
         ...
 
+    async def is_said_again(self, checkpoint_id: str) -> bool:
+        """Whether the message of a turn was there before: edited, or its answer made anew."""
+        ...
+
     async def conversation_ids(self) -> frozenset[str]:
         """The ids of all conversations there are."""
         ...

@@ -52,6 +52,8 @@ class Turn:
     request was not made from it. `usage` gives the host's figure as it is now, that of the last
     model call; `is_reminded` is whether the system prompt holds the summary in this turn.
 
+    `checkpoint_id` is the checkpoint that a web chat's turn will get, empty elsewhere.
+
     `lists` are the message lists the runner held, oldest first, each with all that was added to
     it; `begun_length` is the length of the first when the agent began, this turn's user message
     last; `step` is the length of the last one when a tool answered, and how many have since it
@@ -76,6 +78,7 @@ class Turn:
     found: Sequence[Message] | None = None
     usage: Callable[[], object] = int
     is_reminded: bool = False
+    checkpoint_id: str = ""
     started_seconds: float = field(default_factory=time.monotonic)
     lists: list[Sequence[object]] = field(default_factory=list)
     begun_length: int = 0

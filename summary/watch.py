@@ -81,7 +81,7 @@ class Watch:
     async def begin(self, turn: Turn) -> Additions:
         """Note a turn's start and say what its request is given (spec 3.4)."""
         self.follow(turn)
-        if not turn.stored:
+        if not turn.stored and not await self._is_said_again(turn):
             self._emptied[turn.cid] = turn.started_seconds
             async with self._archiving:
                 pass  # what is being archived from before is cleared below
@@ -140,7 +140,7 @@ class Watch:
             now = await self._current(turn)
             if live.has_head(now):
                 return replace(given, contexts=now)
-        if history and live.covers(history):
+        if live.covers(history) if history else await self._is_said_again(turn):
             return replace(given, system_text=live.as_system_text())
         # A plugin's request may hold another history: look before this one is forgotten.
         now = await self._current(turn)
@@ -154,6 +154,15 @@ class Watch:
         await self.lives.clear(turn.cid)
         await self.automatic.cleared(turn.cid)
         return Additions()
+
+    async def _is_said_again(self, turn: Turn) -> bool:
+        """Whether an empty history is but for its only round, which is had again."""
+        try:
+            return bool(turn.checkpoint_id) and await self._service.host.is_said_again(
+                turn.checkpoint_id
+            )
+        except CompactError:
+            return False
 
     def follow(self, turn: Turn) -> None:
         """Look the turn through once it is over."""

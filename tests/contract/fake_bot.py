@@ -116,6 +116,7 @@ class FakeBot:
         steps: Sequence[tuple[list[Message], Trim | None]] = (),
         saved: Callable[[], object] = lambda: None,
         plugin: Callable[[list[Message]], list[Message]] | None = None,
+        checkpoint_id: str = "",
     ) -> tuple[Additions, list[Message]]:
         """A turn of the chat; what the request was given and the messages the model saw.
 
@@ -133,6 +134,7 @@ class FakeBot:
             history = plugin(made) if plugin else made
             turn = self.begun(umo, cid, history, handler=contexts is not None)
             turn.withheld, turn.put_in = exchanged(history, made)
+            turn.checkpoint_id = checkpoint_id
             turn.found = made if contexts is None else None
             given = await self.watch.begin(turn)
             if given.contexts is not None:

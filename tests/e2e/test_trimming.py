@@ -11,6 +11,7 @@ from tests.bed import Bot, Host, Model, OneBot, Usage, WebChat, call, fail, say
 from tests.bed.aio import wait_for
 from tests.bed.bot import Provider
 from tests.bed.shared import SharedBots
+from tests.conftest import StartBot
 from tests.e2e.histories import (
     FILLER,
     HEAD,
@@ -355,6 +356,30 @@ def test_regenerate_and_edit_after_a_compaction_keep_the_summary(bot: Bot, chat:
     assert chat.regenerate().text.startswith("known: FACT-1")
     assert chat.edit("know? FACT-2").text.startswith("known: FACT-2")
     assert is_compacted(chat.row().messages)
+
+
+@pytest.mark.parametrize("way", ["regenerate", "edit"])
+def test_the_only_round_left_can_be_had_again(start_bot: StartBot, way: str) -> None:
+    """AstrBot cuts it out of the history, which is empty then as after /reset."""
+    bot = start_bot(compression={"max_turns": 1}, plugin_config={"auto_compact": False})
+    chat = WebChat(bot)
+    chat.seed(talk(1, 5))
+    chat.send("/compact keep 0")
+    for _ in range(9):
+        chat.send("你好")
+        left = chat.row().messages
+        if len(without_checkpoints(left)) == 2 and not is_compacted(left):
+            break
+    else:
+        pytest.fail("AstrBot never left one round alone")
+
+    again = chat.regenerate() if way == "regenerate" else chat.edit("know? FACT-1")
+
+    assert "FACT-1" in bot.model.chats[-1].text
+    assert way == "regenerate" or again.text.startswith("known: FACT-1")
+    assert chat.send("know? FACT-1").text.startswith("known: FACT-1")
+    chat.send("/reset")
+    assert chat.send("know? FACT-1").text.startswith("known: -")
 
 
 def test_what_a_tool_loop_drops_of_its_own_turn_is_recorded(bot: Bot, chat: WebChat) -> None:

@@ -234,6 +234,25 @@ async def test_a_plugin_that_rewrites_each_request_does_not_hide_the_summary(bot
     assert "M-1" in given.system_text
 
 
+@pytest.mark.parametrize(
+    ("checkpoint", "lives"), [("again-1", True), ("new-1", False), ("", False)]
+)
+async def test_a_round_that_is_had_again_ends_no_past(
+    bot: FakeBot, checkpoint: str, lives: bool
+) -> None:
+    """Its history is empty as after /reset where it was the only round left."""
+    seed(bot, talk(1, 6))
+    await bot.compact()
+    seed(bot, [])
+
+    given, _ = await bot.turn("M-9", checkpoint_id=checkpoint)
+    await bot.looked_through()
+
+    assert ("M-1" in given.system_text) is lives
+    given, _ = await bot.turn("M-10")
+    assert ("M-1" in given.system_text) is lives
+
+
 async def test_a_summary_corrected_by_hand_is_the_one_that_counts(bot: FakeBot) -> None:
     """The old one is neither given to the chat's model nor to the next summary's."""
     seed(bot, talk(1, 6))
