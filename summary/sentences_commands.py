@@ -162,7 +162,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "undo.auto": (
         "自动压缩先停 {turns} 轮；不想要它，请用 {command} set auto off",
-        "Automatic compaction waits {turns:turn}; {command} set auto off ends it",
+        "Automatic compaction waits {turns:turn} now; {command} set auto off switches it off",
     ),
     "undo.nothing": ("没有可以撤销的压缩。", "There is no compaction to undo."),
     "undo.changed": (

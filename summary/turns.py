@@ -190,10 +190,18 @@ class Turn:
         """Whether the host's limit of turns is passed at the next step: the same, in a turn."""
         if turns is None or turns <= 0:
             return False
-        held = self.final
-        leading = next((n for n, m in enumerate(held) if _role(m) != "system"), len(held))
         _, answers = self.step
-        return (len(held) - leading + 1 + answers) // 2 > turns
+        return (len(self.final) - self._leading + 1 + answers) // 2 > turns
+
+    @property
+    def first_said(self) -> Sequence[object]:
+        """The first message the runner holds behind the system prompt, none if there is none."""
+        return self.final[self._leading : self._leading + 1]
+
+    @property
+    def _leading(self) -> int:
+        held = self.final
+        return next((n for n, m in enumerate(held) if _role(m) != "system"), len(held))
 
     def _all(self) -> Iterator[object]:
         seen: set[int] = set()

@@ -35,8 +35,6 @@ from .wakeups import Wakeups
 _CAP_UP_TO = 0.95
 # Where the host estimates by itself, our own last figure is a turn old: allow for its growth.
 _ESTIMATED_THRESHOLD = 0.7
-# A head stands behind the system messages, of which there are few.
-_FIRST_MESSAGES = 8
 
 
 class Watch:
@@ -109,8 +107,7 @@ class Watch:
         if turn.is_reminded or live is None or not live.summary:
             return
         host = self._service.host
-        first = [message.data for message in host.dump(turn.final[:_FIRST_MESSAGES])]
-        if live.has_head(first):
+        if live.has_head([message.data for message in host.dump(turn.first_said)]):
             chat = await host.chat_model(turn.umo, turn.provider_id)
             usage, window = reported_tokens(turn.usage()), chat.window_tokens if chat else None
             is_full = bool(usage and window and usage > HOST_THRESHOLD * window)
