@@ -65,7 +65,9 @@ class ArchiveCommands:
         if not body.strip():
             record = await archive.latest(cid)
             if record is None:
-                return say(language, "show.none")
+                cleared = await archive.list(cid, 1)
+                key = "show.none_since" if cleared else "show.none"
+                return say(language, key, command=caller.command)
         else:
             number = parse_number(body)
             record = await archive.get(cid, number) if number is not None else None

@@ -188,6 +188,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "show.title": ("📝 #{number} 的摘要（{when}）:", "📝 Summary of #{number} ({when}):"),
     "show.none": ("这个对话还没有摘要。", "This conversation has no summary yet."),
+    "show.none_since": (
+        "对话清空之后还没有摘要；清空之前的见 {command} history",
+        "There is no summary since the conversation was cleared; {command} history has the others",
+    ),
     "show.unknown": (
         "这个对话没有 #{number}。编号见 {command} history",
         "This conversation has no #{number}. {command} history lists the numbers",

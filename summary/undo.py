@@ -51,6 +51,8 @@ async def undo(
     await settle_unfinished(host, archive, cid)
     record = await archive.latest(cid)
     if record is None:
+        for cleared in await archive.list(cid, 1):
+            raise ClearedSince(number=cleared.number or 0)
         raise NothingToUndo
     number = record.number or 0
     if record.erased:

@@ -84,6 +84,10 @@ def test_an_undo_after_a_reset_or_elsewhere_changes_nothing(bot: Bot, chat: WebC
     # In 4.28.1 a reset only begins another conversation.
     assert "没有可以撤销" in refused if bot.host.version == "4.28.1" else "清空" in refused
     assert chat.row().messages == []
+    if bot.host.version != "4.28.1":
+        chat.send("清空之后说的")
+        assert "清空" in chat.send("/compact undo").text
+        assert "清空" in chat.send("/compact show").text
 
 
 def test_a_head_that_was_edited_is_not_undone(bot: Bot, chat: WebChat) -> None:
