@@ -26,6 +26,7 @@ CompactError
 │   └── Voided               cancelled, switched away, reloaded: counts as no attempt
 ├── CannotUndo               the history no longer begins with what the compaction wrote
 │   ├── ClearedSince
+│   ├── EmptyAfterUndo       nothing would be left of the history
 │   └── ErasedSince          its messages were too old to keep
 ├── NothingToUndo
 ├── ArchiveFailed            the disk, or the archive file
@@ -221,6 +222,12 @@ class ClearedSince(CannotUndo):
     """The conversation was cleared after the compaction. Field: `number`."""
 
     key = "undo.cleared"
+
+
+class EmptyAfterUndo(CannotUndo):
+    """The compaction covered only what the host had trimmed, and the rest is gone: `number`."""
+
+    key = "undo.empty"
 
 
 class ErasedSince(CannotUndo):

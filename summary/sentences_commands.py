@@ -179,6 +179,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "❌ 不能撤销 #{number}：对话在它之后被清空了。没有改动。",
         "❌ #{number} cannot be undone: the conversation was cleared since. Nothing was changed.",
     ),
+    "undo.empty": (
+        (
+            "❌ 不能撤销 #{number}：它收进摘要的都是 AstrBot 早已截掉的消息，撤销后历史会是空的。"
+            "没有改动。"
+        ),
+        (
+            "❌ #{number} cannot be undone: it covers only messages that AstrBot had trimmed away, "
+            "and the history would be empty. Nothing was changed."
+        ),
+    ),
     "undo.erased": (
         "❌ 不能撤销 #{number}：它的原文已超过保留天数（archive_days），删除了。没有改动。",
         (

@@ -17,6 +17,7 @@ from .errors import (
     ArchiveFailed,
     CannotUndo,
     ClearedSince,
+    EmptyAfterUndo,
     ErasedSince,
     HistoryCleared,
     NothingToUndo,
@@ -124,6 +125,9 @@ def _restore(
     originals = [stored_as(raw) for raw in record.head_before_raw]
     originals += [stored_as(message.raw) for message in messages]
     restored = (*stored[:start], *originals, *rest)
+    if all(message.is_checkpoint or message.role == "system" for message in restored):
+        # An empty history is a cleared one: what AstrBot had trimmed would be lost with it.
+        raise EmptyAfterUndo(number=number)
     history = tuple(message.data for message in restored)
     return _Restored(dump_history(restored), history, _shown(stored), _shown(restored))
 

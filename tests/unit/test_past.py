@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from astrbot_plugin_compact.summary import compaction
 from astrbot_plugin_compact.summary.archive import Compaction
-from astrbot_plugin_compact.summary.errors import HistoryCleared
+from astrbot_plugin_compact.summary.errors import EmptyAfterUndo, HistoryCleared
 from astrbot_plugin_compact.summary.healing import Healed
 from astrbot_plugin_compact.summary.history import Stored
 from astrbot_plugin_compact.summary.plan import Skip
@@ -24,6 +24,7 @@ from tests.contract.fake_bot import (
     Gate,
     arguments,
     host_summary,
+    is_compacted,
     keep_turns,
     model,
     pending,
@@ -232,6 +233,30 @@ async def test_a_plugin_that_rewrites_each_request_does_not_hide_the_summary(bot
     )
 
     assert "M-1" in given.system_text
+
+
+async def test_an_undo_never_leaves_an_empty_history(slow: FakeBot, gate: Gate) -> None:
+    """It would count as cleared, and what the host had trimmed be lost to the next summary."""
+    seed(slow, talk(1, 20))
+    await slow.turn("M-30", usage=6_900)
+    await gate.reached.wait()
+    await slow.turn("M-31", trim=keep_turns(1))
+    trims = slow.service.compactions.trims
+    await trims.more_than(trims.looked_through)
+    gate.open.set()
+    await slow.looked_through()
+    assert is_compacted(slow)
+    history = slow.host.history(slow.host.current[UMO])
+    last = next(n for n, m in enumerate(history) if str(m["content"]).startswith("M-31"))
+    cid = seed(slow, history[:last])
+    before = slow.host.rows[cid].text
+
+    with pytest.raises(EmptyAfterUndo):
+        await slow.undo()
+
+    assert slow.host.rows[cid].text == before
+    given, seen = await slow.turn("M-32")
+    assert "M-1 " in given.system_text + str(seen)
 
 
 @pytest.mark.parametrize(
