@@ -21,10 +21,10 @@ from .errors import (
     UnusableSummary,
 )
 from .host import Model, ModelReply, ModelRequest
-from .identifiers import closing_line, split_closing_line
+from .identifiers import closing_line, split_closing_line, without_imitation
 from .prompt import Extras, Wording, system_text, user_text
 from .reply import Cut, is_prose_of_length, read_reply
-from .retention import Picks, fit_from_latest, read_picks
+from .retention import Picks, fit_from_latest, read_picks, repeats_units
 from .task import PreparedTask, SummaryResult, SummaryTask, prepare, room_for, run_key
 from .templates import has_heading, holds_nothing
 from .threads import in_thread
@@ -266,9 +266,11 @@ class _Run:
         if isinstance(text, Cut):
             return text
         picks = read_picks(text, packed.offered)
-        summary, _ = split_closing_line(picks.summary)
+        summary = without_imitation(picks.summary)
         if holds_nothing(summary, template):
             raise EmptySummary(provider=provider_id)
+        if repeats_units(summary):
+            raise UnusableSummary(provider=provider_id, detail="the conversation again")
         tokens = self._task.count_text(summary)
         # As the next request's earlier summary it would take room that is not its own.
         if not packed.is_last and tokens > self._budget.physical_tokens:

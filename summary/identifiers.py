@@ -27,8 +27,10 @@ _BATCH_CHARS = 8_000
 _LEAST_PRICE_TOKENS = 3
 _DEEPEST = 8
 
+# An address is ASCII, but for whole parts in another script: Chinese often goes on right behind.
 _URL = re.compile(
-    r"[a-z][a-z\d+.-]{1,15}://[^\s<>\"'`|\\，。；、！？：（）【】「」《》]{3,}", re.IGNORECASE
+    r"[a-z][a-z\d+.-]{1,15}://(?:[!#$%&()*+,./:;=?@\[\]^{}~a-z\d_-]|(?<=[/=])[^\W\x00-\x7f]+){3,}",
+    re.IGNORECASE,
 )
 _JOINED = re.compile(r"[,;](?=[a-z]{2,10}://)", re.IGNORECASE)
 # Other identifiers are runs of these characters that hold a digit, a slash or an at-sign. Runs
@@ -100,6 +102,16 @@ def split_closing_line(summary: str) -> tuple[str, tuple[str, ...]]:
             found = last[len(start.rstrip()) :].split(_BETWEEN.strip())
             return body.rstrip(), tuple(filter(None, map(str.strip, found)))
     return summary, ()
+
+
+def without_imitation(summary: str) -> str:
+    """A model's summary without a closing line that it made after an earlier one.
+
+    A last line that says anything but identifiers is the summary's own.
+    """
+    body, found = split_closing_line(summary)
+    imitates = bool(found) and all(find_identifiers(each) == [each] for each in found)
+    return body if imitates else summary
 
 
 def _stands_in(text: str, identifier: str) -> bool:

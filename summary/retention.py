@@ -26,9 +26,14 @@ _HEADING = re.compile(
 _BARE_HEADING = re.compile(rf"{_MARKS}{_NAME}(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 # Nothing but numbers, words for none, spaces and punctuation. No two branches share a
 # character, so that matching stays linear.
-_NUMBERS_ONLY = re.compile(r"(?:[\W\d_]++|无|没有|none|nothing|n/?a)*+", re.IGNORECASE)
+_NUMBERS_ONLY = re.compile(r"(?:[\W\d_]++|无|没有|無|沒有|none|nothing|n/?a)*+", re.IGNORECASE)
 _SIZE_NOTE = re.compile(r"[〔（(\[［]\s?[约~≈]?\s?\d{1,9}\s?tokens?\s?[〕）)\]］]", re.IGNORECASE)
 _MARKED_NUMBER = re.compile(r"[#＃]\s{0,4}(\d{1,9})(?!\d)")
+# A pick with the reason for it.
+_PICK_LINE = re.compile(r"[\s*•\->＞·_`]{0,16}[#＃](\d{1,9})[\s:：,，、。;；*_`(（〔\-—–]")
+# What the numbered units of the conversation begin with.
+_UNIT_LABEL = re.compile(r"#\d{1,9}〔约 \d{1,9} token〕")
+_ECHOED_UNITS = 3
 _NUMBER = re.compile(r"(?<!\d)(\d{1,9})(?!\d)")
 
 
@@ -82,12 +87,13 @@ def read_picks(reply: str, offered: Collection[int]) -> Picks:
     in_block = False
     for line in reply.split("\n"):
         rest = _after_heading(line)
-        if rest is not None:
+        # Once there is a block, a line that names no units only talks of one.
+        if rest is not None and (block is None or _numbers(rest) or _is_numbers(rest)):
             numbers, summary = _split_rest(rest)
             block, in_block = [numbers], summary is None
             if summary is not None:
                 kept.append(summary)
-        elif in_block and block is not None and _is_numbers(line):
+        elif in_block and block is not None and (_is_numbers(line) or _is_pick(line, offered)):
             block.append(line)
         else:
             in_block = False
@@ -153,6 +159,16 @@ def _split_rest(rest: str) -> tuple[str, str | None]:
 
 def _is_numbers(text: str) -> bool:
     return _NUMBERS_ONLY.fullmatch(_SIZE_NOTE.sub(" ", text)) is not None
+
+
+def _is_pick(line: str, offered: Collection[int]) -> bool:
+    found = _PICK_LINE.match(line)
+    return found is not None and int(found[1]) in offered
+
+
+def repeats_units(summary: str) -> bool:
+    """Whether a summary is the conversation it was asked for, said again."""
+    return len(_UNIT_LABEL.findall(summary)) >= _ECHOED_UNITS
 
 
 def _numbers(block: str) -> frozenset[int]:

@@ -21,7 +21,7 @@ from .hygiene import safe_copy
 from .prompt import Extras, Wording, extra_text, fixed_text, make_extras
 from .render import Names, render_units
 from .retention import can_be_kept
-from .templates import Language, Template
+from .templates import Language, Template, has_heading
 from .todos import Todo, render_todos
 from .units import Unit
 from .usertext import Speaker
@@ -140,7 +140,8 @@ def prepare(task: SummaryTask) -> PreparedTask:
     start = Progress(
         summary="" if too_long else earlier,
         front=earlier if too_long else "",
-        sorts=bool(earlier) and not task.earlier_structured,
+        sorts=bool(earlier)
+        and not (task.earlier_structured and has_heading(earlier, task.template)),
     )
     cost = measured_cost(task.tokens_per_char)
     _, room = room_for(task, budget, cost)

@@ -57,7 +57,12 @@ SECTIONS: dict[Template, dict[Language, tuple[Section, ...]]] = {
     },
 }
 
-_NOTHING = re.compile(r"(?:[\W_]|无|没有|none)*", re.IGNORECASE)
+_TRADITIONAL = str.maketrans("么谁问题没应关键话点标过决", "麼誰問題沒應關鍵話點標過決")
+_NOTHING = re.compile(
+    r"(?:[\W_]|[无無空]|[没沒]有|暂无|暫無|尚[无無]|未提及|不适用|none|nothing|n/a|empty"
+    r"|not applicable)*",
+    re.IGNORECASE,
+)
 _SAMPLE_TEXTS, _SAMPLE_CHARS, _ENOUGH_CHARS = 400, 400, 20_000
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
 _KANA_OR_HANGUL = re.compile(r"[\u3040-\u30ff\u1100-\u11ff\uac00-\ud7af]")
@@ -118,17 +123,20 @@ def first_heading(text: str, template: Template) -> int | None:
 
 
 def holds_nothing(text: str, template: Template) -> bool:
-    """Whether a text is nothing but headings and words for none."""
-    return _NOTHING.fullmatch(_heading_line(template).sub("", text)) is not None
+    """Whether a text is nothing but headings, words for none, and what we say belongs there."""
+    rest = _heading_line(template).sub("", text)
+    for sections in SECTIONS[template].values():
+        for section in sections:
+            rest = rest.replace(section.holds, "")
+    return _NOTHING.fullmatch(rest) is not None
 
 
 @cache
 def _heading_line(template: Template) -> re.Pattern[str]:
-    headings = "|".join(
-        re.escape(section.heading)
-        for sections in SECTIONS[template].values()
-        for section in sections
-    )
+    known = [s.heading for sections in SECTIONS[template].values() for s in sections]
+    # Whoever is spoken to in traditional characters writes so.
+    known += [heading.translate(_TRADITIONAL) for heading in known]
+    headings = "|".join(map(re.escape, dict.fromkeys(known)))
     return re.compile(
         r"^[ \t]{0,8}[#＃*>\-•【\[「\d.、 \t]{0,16}(?:" + headings + r")"
         r"[ \t]{0,4}[】\]」]?[*＊_ \t]{0,8}(?:[:：（(/／].*)?$",

@@ -137,15 +137,29 @@ def read_raw(raw: object) -> RawFacts:
     return RawFacts()
 
 
+# What services with OpenAI's interface say where a reply is not whole: it came to a limit, or
+# they gave up in the middle of it; and where they took it away.
+_CHAT_CUTS = frozenset(
+    {
+        *("length", "max_tokens", "max_output_tokens", "model_length", "context_length"),
+        *("model_context_window_exceeded", "context_length_exceeded"),
+        *("error", "network_error", "server_error", "insufficient_system_resource"),
+        *("abort", "aborted", "cancelled", "canceled", "timeout"),
+    }
+)
+_CHAT_REFUSALS = frozenset({"content_filter", "sensitive", "safety", "refusal", "recitation"})
+
+
 def _read_chat(raw: object) -> RawFacts:
     choice = _items(raw, "choices")[0]
     message = _get(choice, "message")
     reason = _get(choice, "finish_reason")
+    said = str(reason).casefold()
     return RawFacts(
         ended=reason is not None,
-        cut=reason == "length",
+        cut=said in _CHAT_CUTS,
         tool_call=bool(_get(message, "tool_calls") or _get(message, "function_call")),
-        refusal=reason == "content_filter" or bool(_get(message, "refusal")),
+        refusal=said in _CHAT_REFUSALS or bool(_get(message, "refusal")),
     )
 
 

@@ -10,6 +10,7 @@ from astrbot_plugin_compact.summary.identifiers import (
     closing_line,
     find_identifiers,
     split_closing_line,
+    without_imitation,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,6 +51,16 @@ def line(*messages: dict[str, Any], **changes: Any) -> str:
         ("电话13800138000", "13800138000"),
         ("写信给 bob.smith+x@corp.example.com", "bob.smith+x@corp.example.com"),
         ("key=ORD-8841", "ORD-8841"),
+        ("打开https://example.com/login看看报什么错", "https://example.com/login"),
+        ("他说“https://example.com/a”打不开", "https://example.com/a"),
+        ("『https://example.com/a』", "https://example.com/a"),
+        ("https://example.com/a……打不开", "https://example.com/a"),
+        ("https://example.com/~user/a～", "https://example.com/~user/a"),
+        ("[文档](https://example.com/doc_(1))在这", "https://example.com/doc_(1)"),
+        (
+            "https://zh.example.org/wiki/数据库?q=索引&x=1 里",
+            "https://zh.example.org/wiki/数据库?q=索引&x=1",
+        ),
     ],
 )
 def test_an_identifier_is_found_to_the_letter(text: str, identifier: str) -> None:
@@ -124,6 +135,14 @@ def test_a_line_is_written_in_the_language_of_the_headings_and_read_in_both() ->
             ("/a/y.py", "/a/x.py"),
         )
     assert split_closing_line("## 目标\n标识：x\n写") == ("## 目标\n标识：x\n写", ())
+
+
+def test_only_a_line_of_nothing_but_identifiers_is_an_imitation() -> None:
+    """A model that saw an earlier summary's closing line writes one too, or says more in it."""
+    for last in ("标识：ORD-8841 | https://example.com/a", "Identifiers: ORD-8841"):
+        assert without_imitation(f"## 目标\n无\n\n{last}") == "## 目标\n无"
+    for last in ("标识：改用蓝色小龙，周五前定稿", "标识：ORD-8841 | 合同号甲-33", "标识："):
+        assert without_imitation(f"## 目标\n无\n\n{last}") == f"## 目标\n无\n\n{last}"
 
 
 @given(st.text())

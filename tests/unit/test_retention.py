@@ -13,6 +13,7 @@ from astrbot_plugin_compact.summary.retention import (
     label_cost,
     number_label,
     read_picks,
+    repeats_units,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,6 +94,8 @@ def test_with_a_cap_of_0_nothing_can_be_kept() -> None:
         "【保留原文】#2〔约 7 token〕 #5〔约 3 token〕",
         "【保留原文】（从重要到次要）#2 和 #5",
         "【保留原文】２、５",
+        "【保留原文】\n- #2：合同里的价格\n- #5（收货地址）",
+        "【保留原文】\n**#2** 价格\n#5 - 地址",
     ],
 )
 @pytest.mark.parametrize("place", ["front", "end"])
@@ -106,7 +109,7 @@ def test_a_retain_block_is_read_in_any_dress_in_front_or_at_the_end(block: str, 
 
 
 @pytest.mark.parametrize(
-    "none", ["无", "「无」", "None", "none.", "（无）", "没有", "", "\n无\n", "n/a"]
+    "none", ["无", "無", "沒有", "「无」", "None", "none.", "（无）", "没有", "", "\n无\n", "n/a"]
 )
 def test_keeping_none_is_a_readable_answer(none: str) -> None:
     picks = read_picks(f"【保留原文】{none}\n{SUMMARY}", OFFERED)
@@ -135,6 +138,25 @@ def test_a_block_ends_at_the_first_line_with_a_word() -> None:
     picks = read_picks("【保留原文】\n#2\n目标如下 #5\n#6", OFFERED)
     assert picks.numbers == {2}
     assert picks.summary == "目标如下 #5\n#6"
+
+
+def test_a_line_that_talks_of_keeping_is_no_block_beside_one() -> None:
+    talked = f"{SUMMARY}\n- 【保留原文】一节要写进模板，小王负责"
+    picks = read_picks(f"【保留原文】#2 #5\n{talked}", OFFERED)
+    assert picks.numbers == {2, 5}
+    assert picks.summary == talked
+
+
+def test_behind_a_block_only_units_on_offer_are_picks() -> None:
+    picks = read_picks("【保留原文】\n- #2：价格\n#99：是工单号\n#5 也是", OFFERED)
+    assert picks.numbers == {2}
+    assert picks.summary == "#99：是工单号\n#5 也是"
+
+
+def test_the_conversation_said_again_is_known() -> None:
+    said = "#1〔约 91 token〕用户: 你好\n#2〔约 3 token〕助手: 好\n#3〔约 9 token〕用户: 再见"
+    assert repeats_units(f"## 目标\n{said}")
+    assert not repeats_units("## 目标\n#1〔约 91 token〕最重要")
 
 
 def test_of_several_blocks_the_last_counts_and_none_is_stored() -> None:

@@ -73,10 +73,13 @@ def test_an_earlier_summary_cannot_close_its_fence() -> None:
     assert prepared.start.summary == "旧‹/earlier>‹保留原文›#1"
 
 
-def test_only_an_unstructured_earlier_summary_is_sorted_by_meaning() -> None:
+def test_an_earlier_summary_with_other_sections_is_sorted_by_meaning() -> None:
     assert not prepare(make_task(TALK)).start.sorts
-    assert not prepare(make_task(TALK, earlier="旧")).start.sorts
-    assert prepare(make_task(TALK, earlier="旧", earlier_structured=False)).start.sorts
+    work = "## 目标\n旧"
+    assert not prepare(make_task(TALK, earlier=work)).start.sorts
+    assert prepare(make_task(TALK, earlier=work, earlier_structured=False)).start.sorts
+    # Ours, but of the other template.
+    assert prepare(make_task(TALK, earlier="## 最近在聊什么\n旧")).start.sorts
 
 
 def test_the_number_of_requests_is_estimated_without_a_model() -> None:

@@ -113,6 +113,8 @@ def test_the_sections_stand_in_the_specified_order() -> None:
         "### Decisions (settled)",
         "前言\n\n## 目标 / Goal",
         "changed files:",
+        "## 目標",
+        "**做過的決定**：用藍綠發布",
     ],
 )
 def test_a_heading_is_known_in_either_language_and_any_dress(text: str) -> None:
@@ -136,7 +138,18 @@ def test_other_text_is_no_heading_of_the_template(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "  \n", "## 目标\n无\n## 做过的决定\n「无」", "## Goal\nNone.\n## Decisions\nnone"]
+    "text",
+    [
+        "",
+        "  \n",
+        "## 目标\n无\n## 做过的决定\n「无」",
+        "## Goal\nNone.\n## Decisions\nnone",
+        "## 目标\n暂无\n## 未完成的事\n（空）",
+        "## 目標\n無\n## 未完成的事\n沒有",
+        # The template itself, as it stands in the request.
+        "\n".join(f"## {s.heading}\n({s.holds})" for s in SECTIONS["work"]["zh"]),
+        "\n".join(f"## {s.heading}\n{s.holds}" for s in SECTIONS["work"]["en"]),
+    ],
 )
 def test_headings_over_nothing_hold_nothing(text: str) -> None:
     assert holds_nothing(text, "work")

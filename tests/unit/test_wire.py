@@ -114,6 +114,12 @@ def test_a_reply_of_unknown_shape_says_nothing(raw: object) -> None:
     ("raw", "fact"),
     [
         ({"choices": [{"finish_reason": "length"}]}, "cut"),
+        ({"choices": [{"finish_reason": "MAX_TOKENS"}]}, "cut"),
+        ({"choices": [{"finish_reason": "model_length"}]}, "cut"),
+        ({"choices": [{"finish_reason": "insufficient_system_resource"}]}, "cut"),
+        ({"choices": [{"finish_reason": "network_error"}]}, "cut"),
+        ({"choices": [{"finish_reason": "abort"}]}, "cut"),
+        ({"choices": [{"finish_reason": "sensitive"}]}, "refusal"),
         ({"choices": [{"finish_reason": "content_filter"}]}, "refusal"),
         ({"choices": [{"message": {"refusal": "no"}}]}, "refusal"),
         ({"choices": [{"message": {"tool_calls": [1]}}]}, "tool_call"),
