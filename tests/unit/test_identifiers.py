@@ -51,6 +51,9 @@ def line(*messages: dict[str, Any], **changes: Any) -> str:
         ("电话13800138000", "13800138000"),
         ("写信给 bob.smith+x@corp.example.com", "bob.smith+x@corp.example.com"),
         ("key=ORD-8841", "ORD-8841"),
+        ("报告放在 /home/张三/报告.pdf 了", "/home/张三/报告.pdf"),
+        ("报告放在/home/张三/报告.pdf里", "/home/张三/报告.pdf"),
+        (r"文件在 D:\项目\合同2024.docx 里", r"D:\项目\合同2024.docx"),
         ("打开https://example.com/login看看报什么错", "https://example.com/login"),
         ("他说“https://example.com/a”打不开", "https://example.com/a"),
         ("『https://example.com/a』", "https://example.com/a"),
@@ -135,6 +138,13 @@ def test_a_line_is_written_in_the_language_of_the_headings_and_read_in_both() ->
             ("/a/y.py", "/a/x.py"),
         )
     assert split_closing_line("## 目标\n标识：x\n写") == ("## 目标\n标识：x\n写", ())
+
+
+def test_of_a_path_with_other_names_no_part_is_taken_for_it() -> None:
+    assert find_identifiers("在 /home/data/张三 里") == []
+    assert line(user("在 /home/data/张三 里"), user("和 /srv/app/ 里")) == "标识：/srv/app/"
+    paths = line(user("见 /data/一/a.txt"), user("见 /data/二/b.txt"))
+    assert paths == "标识：/data/二/b.txt | /data/一/a.txt"
 
 
 def test_only_a_line_of_nothing_but_identifiers_is_an_imitation() -> None:
